@@ -1,0 +1,31 @@
+"""The errors a user can meet: each says what is wrong, where, and how to mend it."""
+
+
+class HpcgcnError(Exception):
+    """A user's mistake or a site's limit: printed once, without a traceback, exit code 2."""
+
+    exit_code = 2
+
+
+class ConfigError(HpcgcnError):
+    """A setting that is unknown, out of range, or does not go with another."""
+
+
+class FileError(HpcgcnError):
+    """A file that is missing, damaged, of another kind, or written for another purpose."""
+
+
+class GraphError(HpcgcnError):
+    """A graph that cannot be used as it is: indices out of range, NaN, no training nodes."""
+
+
+class DivergedError(HpcgcnError):
+    """Training produced a loss that is not a number."""
+
+
+class BackendError(HpcgcnError):
+    """A backend that cannot run here: no compiler at install, no GPU, not enough memory."""
+
+
+class CheckpointError(HpcgcnError):
+    """A checkpoint that is missing, damaged or does not fit the model."""
