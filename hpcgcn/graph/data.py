@@ -60,6 +60,7 @@ class Graph:
     node_names: np.ndarray | None = None   # (n_nodes,) the user's own ids, int64 or bytes, or None
     source: str = ""                   # where it came from, for people
     extra: dict = field(default_factory=dict)   # further facts to keep: column names, id columns, class names
+    uuid: str = ""                     # of the file it was written to or read from, or ""
 
     @property
     def n_nodes(self) -> int:

@@ -1,0 +1,217 @@
+"""Whether a graph can be used: each check yields what is wrong, in words for its owner, in bounded memory.
+
+The same checks serve arrays and HDF5 datasets, so a file is verified without loading it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+
+import h5py
+import numpy as np
+
+from hpcgcn.errors import GraphError
+from hpcgcn.graph.contents import lazy_graph
+from hpcgcn.graph.csr import row_blocks, row_numbers
+from hpcgcn.graph.data import TEST, TRAIN, Graph, SparseRows
+from hpcgcn.graph.datasets import PIECE_BYTES, checksum_problems, pieces
+from hpcgcn.graph.header import header, open_file
+
+_MOST_SHOWN = 5
+_INDPTR_ROWS = PIECE_BYTES // 8
+
+
+def validate_graph(graph: Graph, need_train: bool = True):
+    """Raise GraphError if the graph cannot be trained on (or, without need_train, not even be evaluated)."""
+    found = list(itertools.islice(graph_problems(graph, need_train), _MOST_SHOWN))
+    if found:
+        raise GraphError("this graph cannot be used: " + "; ".join(found))
+
+
+def verify(path: str | os.PathLike) -> list[str]:
+    """What is wrong with a file: checksums, ranges, order, symmetry; empty if it is sound. FileError if unreadable."""
+    facts = header(path)
+    with open_file(path) as file:
+        try:
+            found = list(checksum_problems(file))
+            if facts["kind"] in ("graph", "partition"):
+                found += graph_problems(lazy_graph(file))
+                found += _header_problems(file, facts)
+            if facts["kind"] == "partition":
+                found += _partition_problems(file, facts)
+        except (OSError, KeyError, RuntimeError, ValueError, TypeError, IndexError) as error:
+            found = [f"cannot be read to its end: {error}"]
+    return found
+
+
+def graph_problems(graph: Graph, need_train: bool = False) -> Iterator[str]:
+    """All that is wrong with a graph (arrays or datasets)."""
+    shape_problems = list(_shape_problems(graph)) or list(indptr_problems(graph.indptr, len(graph.indices), "indptr"))
+    if shape_problems:
+        yield from shape_problems        # what follows would only stumble over them
+        return
+    yield from edge_problems(graph.indptr, graph.indices, graph.n_nodes, symmetric=not graph.directed)
+    yield from feature_problems(graph.features)
+    yield from label_problems(graph.labels, graph.n_classes)
+    for number, row in enumerate(graph.split):
+        yield from split_problems(row, graph.labels, number, need_train)
+
+
+def indptr_problems(indptr, n_entries: int, name: str) -> Iterator[str]:
+    """Row ends that do not start at 0, fall, or do not end at the number of entries."""
+    if indptr[0] != 0 or indptr[-1] != n_entries:
+        yield f"{name} runs from {indptr[0]} to {indptr[-1]}, not from 0 to the number of entries ({n_entries})"
+    for rows in pieces(len(indptr) - 1, 8):
+        falls = np.flatnonzero(np.diff(indptr[rows.start:rows.stop + 1]) < 0)
+        if len(falls):
+            yield f"{name} falls after row {rows.start + falls[0]}: row ends must not decrease"
+            return
+
+
+def edge_problems(indptr, indices, n_nodes: int, first_row: int = 0, symmetric: bool = False) -> Iterator[str]:
+    """Neighbours out of range, self loops, rows not sorted or with duplicates, edges there one way only.
+
+    first_row is the node of row 0, for the rows of one part.
+    """
+    balance = 0
+    for rows, columns in _edge_blocks(indptr, indices, first_row):
+        outside = np.flatnonzero((columns < 0) | (columns >= n_nodes))
+        if len(outside):
+            yield (f"neighbour ids must be in 0..{n_nodes - 1}, but node {rows[outside[0]]} has the neighbour "
+                   f"{columns[outside[0]]}: renumber the nodes")
+            return
+        loops = np.flatnonzero(rows == columns)
+        if len(loops):
+            yield f"node {rows[loops[0]]} is its own neighbour: drop self loops, the models add theirs"
+            return
+        unsorted = np.flatnonzero((columns[1:] <= columns[:-1]) & (rows[1:] == rows[:-1]))
+        if len(unsorted):
+            yield f"the neighbours of node {rows[unsorted[0]]} are not sorted, or one is there twice: sort and merge them"
+            return
+        if symmetric:
+            balance += _one_way_balance(rows, columns)
+    if balance % 2 ** 64:
+        yield "the graph is called undirected, but some edges are there one way only: add the others or call it directed"
+
+
+def feature_problems(features) -> Iterator[str]:
+    """NaN and infinity; column numbers out of range in sparse features."""
+    if features.shape[1] == 0:
+        yield "there are no features (0 columns): give every node at least one number"
+    if isinstance(features, SparseRows):
+        yield from _sparse_feature_problems(features)
+        return
+    for rows in pieces(features.shape[0], features.shape[1] * 4):
+        bad = np.flatnonzero(~np.isfinite(features[rows]).all(axis=1))
+        if len(bad):
+            yield f"features of node {rows.start + bad[0]} hold NaN or infinity: replace or remove such values"
+            return
+
+
+def label_problems(labels, n_classes: int) -> Iterator[str]:
+    """Labels outside the classes."""
+    multilabel = labels.ndim == 2
+    lowest, highest = (0, 1) if multilabel else (-1, n_classes - 1)
+    for rows in pieces(labels.shape[0], 4 * (labels.shape[1] if multilabel else 1)):
+        block = labels[rows]
+        if block.size and (block.min() < lowest or block.max() > highest):
+            row = int(np.argwhere((block < lowest) | (block > highest))[0][0])
+            yield (f"labels must be in {lowest}..{highest}, but node {rows.start + row} has {block[row].max()}: "
+                   "check the number of classes")
+            return
+
+
+def split_problems(split, labels, number: int = 0, need_train: bool = False) -> Iterator[str]:
+    """Unknown codes, nodes used without a label, and no node to train on."""
+    n_train = 0
+    for rows in pieces(len(split), 8):
+        codes = split[rows]
+        if codes.size and codes.max() > TEST:
+            yield f"split {number} has the code {codes.max()}; known are 0 unused, 1 train, 2 val, 3 test"
+            return
+        n_train += np.count_nonzero(codes == TRAIN)
+        if labels.ndim == 1 and ((codes > 0) & (labels[rows] < 0)).any():
+            node = rows.start + int(np.flatnonzero((codes > 0) & (labels[rows] < 0))[0])
+            yield f"split {number} uses node {node}, which has no label: mark it unused (0)"
+            return
+    if need_train and n_train == 0:
+        yield f"split {number} has no training nodes: mark some nodes as train (1)"
+
+
+def _shape_problems(graph: Graph) -> Iterator[str]:
+    if len(graph.indptr) < 2:
+        yield "the graph has no nodes"
+        return
+    n_nodes = graph.n_nodes
+    for name, length in (("features", graph.features.shape[0]), ("labels", graph.labels.shape[0]),
+                         ("split", graph.split.shape[-1]),
+                         ("node_names", n_nodes if graph.node_names is None else len(graph.node_names))):
+        if length != n_nodes:
+            yield f"{name} are for {length} nodes, but indptr says {n_nodes}: all must be of the same length"
+    for name in ("indptr", "indices"):
+        if getattr(graph, name).dtype.kind not in "iu":
+            yield f"{name} must be integers, not {getattr(graph, name).dtype}"
+    if graph.split.ndim != 2 or graph.split.shape[0] < 1:
+        yield f"split must be of shape (n_splits, n_nodes) with at least one split, not {graph.split.shape}"
+    if graph.n_classes < 1:
+        yield f"n_classes is {graph.n_classes}: at least one class is needed"
+    if graph.multilabel and graph.labels.shape[1] != graph.n_classes:
+        yield f"labels have {graph.labels.shape[1]} columns for {graph.n_classes} classes"
+
+
+def _sparse_feature_problems(features: SparseRows) -> Iterator[str]:
+    problems = list(indptr_problems(features.indptr, len(features.indices), "indptr of the sparse features"))
+    yield from problems
+    for part in pieces(0 if problems else len(features.indices), 4):
+        columns = features.indices[part]
+        if columns.min() < 0 or columns.max() >= features.n_columns:
+            yield (f"sparse features have the column {columns.max() if columns.min() >= 0 else columns.min()}, "
+                   f"but columns are 0..{features.n_columns - 1}")
+            return
+        if features.values is not None and not np.isfinite(features.values[part]).all():
+            yield "sparse features hold NaN or infinity: replace or remove such values"
+            return
+
+
+def _edge_blocks(indptr, indices, first_row: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(row, column) of all entries, in blocks that fit in memory even if the graph does not."""
+    for start in range(0, len(indptr) - 1, _INDPTR_ROWS):
+        ends = indptr[start:start + _INDPTR_ROWS + 1]
+        for block in row_blocks(ends):
+            own = ends[block.start:block.stop + 1]
+            yield row_numbers(own, first_row + start + block.start), indices[int(own[0]):int(own[-1])]
+
+
+def _one_way_balance(rows: np.ndarray, columns: np.ndarray) -> int:
+    """Hashes of edges that go up, minus those of edges that go down: over a symmetric graph the sum is 0 modulo 2^64."""
+    low, high = np.minimum(rows, columns).astype(np.uint64), np.maximum(rows, columns).astype(np.uint64)
+    mixed = low * np.uint64(0x9E3779B97F4A7C15) ^ high * np.uint64(0xC2B2AE3D27D4EB4F)
+    for shift, factor in ((33, 0xFF51AFD7ED558CCD), (29, 0xC4CEB9FE1A85EC53)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    mixed ^= mixed >> np.uint64(32)
+    up = columns > rows
+    return (int(mixed[up].sum()) - int(mixed[~up].sum())) % 2 ** 64
+
+
+def _header_problems(file: h5py.File, facts: dict) -> Iterator[str]:
+    graph = lazy_graph(file)
+    for name in ("n_nodes", "n_edges", "n_features", "n_splits"):
+        held = len(graph.split) if name == "n_splits" else getattr(graph, name)
+        if facts.get(name) != held:
+            yield f"the header says {name} = {facts.get(name)}, the arrays hold {held}"
+
+
+def _partition_problems(file: h5py.File, facts: dict) -> Iterator[str]:
+    offsets, original_ids, n_nodes = file["offsets"][...], file["original_ids"], facts["n_nodes"]
+    if len(offsets) != facts["n_parts"] + 1 or offsets[0] != 0 or offsets[-1] != n_nodes:
+        yield f"offsets do not divide {n_nodes} nodes into {facts['n_parts']} parts"
+    if (np.diff(offsets) <= 0).any():
+        yield f"part {int(np.flatnonzero(np.diff(offsets) <= 0)[0])} is empty"
+    seen = np.zeros(n_nodes, bool)
+    for rows in pieces(len(original_ids), 8):
+        ids = original_ids[rows]
+        seen[ids[(ids >= 0) & (ids < n_nodes)]] = True
+    if len(original_ids) != n_nodes or not seen.all():
+        yield "original_ids are not a permutation of the nodes"

@@ -1,0 +1,63 @@
+"""Compressed sparse rows as plain arrays: taking, relabelling and walking through rows in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+BLOCK_EDGES = 1 << 22      # edges in flight at once
+
+
+def index_dtype(n_nodes: int):
+    """The type of node ids in a CSR: int32 while it suffices."""
+    return np.int32 if n_nodes < 2 ** 31 else np.int64
+
+
+def invert(order: np.ndarray) -> np.ndarray:
+    """The permutation that undoes another: inverse[order[i]] = i."""
+    inverse = np.empty(len(order), np.int64)
+    inverse[order] = np.arange(len(order))
+    return inverse
+
+
+def row_blocks(indptr: np.ndarray, max_edges: int = BLOCK_EDGES) -> Iterator[slice]:
+    """Consecutive slices of rows with at most max_edges entries each (or one longer row)."""
+    start, n_rows = 0, len(indptr) - 1
+    while start < n_rows:
+        stop = int(np.searchsorted(indptr, indptr[start] + max_edges, side="right")) - 1
+        stop = min(max(stop, start + 1), n_rows)
+        yield slice(start, stop)
+        start = stop
+
+
+def row_numbers(indptr: np.ndarray, first_row: int = 0) -> np.ndarray:
+    """The row of every entry, (n_entries,) int64."""
+    return np.repeat(np.arange(first_row, first_row + len(indptr) - 1), np.diff(indptr))
+
+
+def take_indptr(indptr: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """The indptr of the rows in the given order."""
+    taken = np.zeros(len(order) + 1, np.int64)
+    np.cumsum(indptr[order + 1] - indptr[order], out=taken[1:])
+    return taken
+
+
+def entry_positions(indptr: np.ndarray, order: np.ndarray, taken: np.ndarray) -> np.ndarray:
+    """Where the entries of the rows `order` are; `taken` is take_indptr(indptr, order), from any start."""
+    return np.repeat(indptr[order] - (taken[:-1] - taken[0]), np.diff(taken)) + np.arange(taken[-1] - taken[0])
+
+
+def permuted_indices(indptr: np.ndarray, indices: np.ndarray, order: np.ndarray) -> Iterator[np.ndarray]:
+    """The entries of a square CSR with rows and columns renumbered (new row i is old row order[i]), piece by piece.
+
+    Every row of the result is sorted. take_indptr(indptr, order) gives the rows' ends.
+    """
+    inverse, taken, n_nodes = invert(order), take_indptr(indptr, order), len(order)
+    for block in row_blocks(taken):
+        ends = taken[block.start:block.stop + 1]
+        columns = inverse[indices[entry_positions(indptr, order[block], ends)]]
+        # One sort of (row, column) keys sorts all rows of the block at once.
+        keys = row_numbers(ends) * n_nodes + columns
+        keys.sort()
+        yield (keys % n_nodes).astype(index_dtype(n_nodes))

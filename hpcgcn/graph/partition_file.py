@@ -1,0 +1,99 @@
+"""Partition files: a graph in the order of its parts, so that every rank reads contiguous slices and nothing else."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from hpcgcn.errors import ConfigError, FileError, GraphError
+from hpcgcn.graph import checks
+from hpcgcn.graph.atomic import atomic_h5
+from hpcgcn.graph.contents import lazy_features, read_feature_rows, shape_facts, write_contents
+from hpcgcn.graph.data import Graph, Part
+from hpcgcn.graph.datasets import content_checksum, write_array
+from hpcgcn.graph.header import open_file, write_header
+
+
+def write_partition(path: str | os.PathLike, graph: Graph, assignment: np.ndarray, *, settings: dict,
+                    command: str = "", order: np.ndarray | None = None) -> str:
+    """Write a self-contained partition file; returns its uuid.
+
+    assignment (n_nodes,): the part of every node. order (n_nodes,): node ids, to be kept within each part.
+    The number of parts is settings["n_parts"] if given, or else that of the assignment.
+    """
+    assignment = np.asarray(assignment)
+    offsets = _offsets(assignment, graph.n_nodes, settings.get("n_parts"))
+    order = _grouped(assignment, order)
+    with atomic_h5(path) as file:
+        uuid = write_header(file, "partition", command=command, settings=settings, source=graph.source,
+                            source_uuid=graph.uuid, n_parts=len(offsets) - 1, **shape_facts(graph))
+        write_array(file, "offsets", offsets, np.int64)
+        write_array(file, "original_ids", order, np.int64)
+        write_contents(file, graph, order)
+        file.attrs["checksum"] = content_checksum(file)
+    return uuid
+
+
+def read_part(path: str | os.PathLike, rank: int, n_parts: int, split_index: int = 0) -> Part:
+    """The part that `rank` of `n_parts` owns, reading only its slices; every value is checked."""
+    with open_file(path, "partition") as file:
+        _check_request(path, file, n_parts, split_index)
+        offsets = file["offsets"][...]
+        start, stop = int(offsets[rank]), int(offsets[rank + 1])
+        indptr = file["indptr"][start:stop + 1]
+        first, last = int(indptr[0]), int(indptr[-1])
+        part = Part(offsets=offsets, rank=rank, indptr=indptr - first, indices=file["indices"][first:last],
+                    features=read_feature_rows(lazy_features(file["features"]), start, stop),
+                    labels=file["labels"][start:stop], split=file["split"][split_index, start:stop],
+                    original_ids=file["original_ids"][start:stop],
+                    n_classes=int(file.attrs["n_classes"]), directed=bool(file.attrs["directed"]))
+    _check_part(path, part)
+    return part
+
+
+def _offsets(assignment: np.ndarray, n_nodes: int, n_parts: int | None) -> np.ndarray:
+    """Where each part begins, (n_parts + 1,)."""
+    if assignment.shape != (n_nodes,):
+        raise GraphError(f"the assignment is for {len(assignment)} nodes, the graph has {n_nodes}")
+    n_parts = n_parts or int(assignment.max()) + 1
+    if assignment.min() < 0 or assignment.max() >= n_parts:
+        raise GraphError(f"the assignment uses parts {assignment.min()}..{assignment.max()} of {n_parts}")
+    sizes = np.bincount(assignment, minlength=n_parts)
+    if not sizes.all():
+        raise GraphError(f"part {int(np.flatnonzero(sizes == 0)[0])} of {n_parts} is empty: use fewer parts, "
+                         "or another method")
+    return np.concatenate([[0], np.cumsum(sizes)])
+
+
+def _grouped(assignment: np.ndarray, order: np.ndarray | None) -> np.ndarray:
+    """The nodes part by part, in the given order within each."""
+    if order is None:
+        return np.argsort(assignment, kind="stable")
+    order = np.asarray(order, np.int64)
+    if order.shape != assignment.shape or not np.array_equal(np.sort(order), np.arange(len(order))):
+        raise GraphError("the order of the nodes must name every node exactly once")
+    return order[np.argsort(assignment[order], kind="stable")]
+
+
+def _check_request(path, file, n_parts: int, split_index: int):
+    held = int(file.attrs["n_parts"])
+    if held != n_parts:
+        raise FileError(f"{path} has {held} parts, but {n_parts} ranks were started: start {held} ranks "
+                        f"(mpirun -n {held} ...), or partition again with `hpcgcn partition {path} -n {n_parts}`")
+    if not 0 <= split_index < file["split"].shape[0]:
+        raise ConfigError(f"split {split_index} was asked for, but {path} has splits 0..{file['split'].shape[0] - 1}")
+
+
+def _check_part(path, part: Part):
+    """Kernels trust their indices, so a damaged file must not reach them."""
+    found = list(checks.indptr_problems(part.indptr, len(part.indices), "indptr"))
+    if not found:
+        start = int(part.offsets[part.rank])
+        found += checks.edge_problems(part.indptr, part.indices, part.n_nodes, first_row=start)
+    found += checks.feature_problems(part.features)
+    found += checks.label_problems(part.labels, part.n_classes)
+    found += checks.split_problems(part.split, part.labels)
+    if found:
+        raise FileError(f"part {part.rank} of {path} is damaged: " + "; ".join(found)
+                        + f"; `hpcgcn info {path}` checks the whole file")

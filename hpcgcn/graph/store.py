@@ -1,0 +1,54 @@
+"""Graph files, and the one place from which all file functions are imported. data/FORMAT.md describes the files."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from hpcgcn.errors import GraphError
+from hpcgcn.graph.atomic import atomic_h5
+from hpcgcn.graph.checks import validate_graph, verify
+from hpcgcn.graph.contents import lazy_graph, read_feature_rows, reordered, shape_facts, write_contents
+from hpcgcn.graph.csr import invert
+from hpcgcn.graph.data import Graph
+from hpcgcn.graph.datasets import content_checksum
+from hpcgcn.graph.header import header, kind, open_file, write_header
+from hpcgcn.graph.partition_file import read_part, write_partition
+
+__all__ = ["header", "kind", "read_graph", "read_part", "validate_graph", "verify", "write_graph", "write_partition"]
+
+
+def write_graph(path: str | os.PathLike, graph: Graph, command: str = "", settings: dict | None = None) -> str:
+    """Write a graph file; returns its uuid, which `graph` is given too."""
+    with atomic_h5(path) as file:
+        uuid = write_header(file, "graph", command=command, settings=settings, source=graph.source,
+                            source_uuid="", n_parts=1, **shape_facts(graph))
+        write_contents(file, graph)
+        file.attrs["checksum"] = content_checksum(file)
+    graph.uuid = uuid
+    return uuid
+
+
+def read_graph(path: str | os.PathLike) -> Graph:
+    """The graph of a graph file, checked; that of a partition file too, in its original order."""
+    with open_file(path) as file:
+        graph = _load(lazy_graph(file))
+        _check(path, graph)
+        if kind(path) == "graph":
+            return replace(graph, uuid=file.attrs["uuid"])
+        return replace(reordered(graph, invert(file["original_ids"][...])), uuid=file.attrs["source_uuid"])
+
+
+def _check(path, graph: Graph):
+    try:
+        validate_graph(graph, need_train=False)
+    except GraphError as error:
+        raise GraphError(f"{path}: {error}") from None
+
+
+def _load(graph: Graph) -> Graph:
+    """The same graph with arrays in place of datasets."""
+    return replace(graph, indptr=graph.indptr[...], indices=graph.indices[...],
+                   features=read_feature_rows(graph.features, 0, graph.features.shape[0]),
+                   labels=graph.labels[...], split=graph.split[...],
+                   node_names=None if graph.node_names is None else graph.node_names[...])
