@@ -70,6 +70,12 @@ class Backend(abc.ABC):
     def before_send(self, message: Message):
         """Make `message.mpi` hold what kernels wrote to `message.array`; returns when MPI may read it."""
 
+    def before_receive(self, message: Message):
+        """Call before each start of a receive: returns when MPI may write `message.mpi`.
+
+        Everything that reads the previous contents of `message.array` must have been called before this.
+        """
+
     def after_receive(self, message: Message):
         """Make `message.array` hold what MPI wrote to `message.mpi`, ordered before later kernels."""
 
