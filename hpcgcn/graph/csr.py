@@ -61,3 +61,49 @@ def permuted_indices(indptr: np.ndarray, indices: np.ndarray, order: np.ndarray)
         keys = row_numbers(ends) * n_nodes + columns
         keys.sort()
         yield (keys % n_nodes).astype(index_dtype(n_nodes))
+
+
+def csr_from_edges(n_nodes: int, sources, targets, undirected: bool) -> tuple[np.ndarray, np.ndarray]:
+    """(indptr, indices) of the edges source -> target: row v lists the in-neighbours of v.
+
+    Self loops and duplicates are dropped; undirected: every edge is added the other way too.
+    """
+    sources, targets = np.asarray(sources, np.int64), np.asarray(targets, np.int64)
+    proper = sources != targets
+    keys = edge_keys(n_nodes, targets[proper], sources[proper])
+    if undirected:
+        keys = np.concatenate([keys, reversed_keys(n_nodes, keys)])
+    return csr_from_keys(n_nodes, keys)
+
+
+def edge_keys(n_nodes: int, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """One number an entry, ordered as a CSR is: by row, then by column; (n,) int64."""
+    return rows.astype(np.int64) * n_nodes + columns
+
+
+def reversed_keys(n_nodes: int, keys: np.ndarray) -> np.ndarray:
+    """The keys of the same edges the other way, made block by block."""
+    turned = np.empty_like(keys)
+    for start in range(0, len(keys), BLOCK_EDGES):
+        block = slice(start, start + BLOCK_EDGES)
+        rows, columns = np.divmod(keys[block], n_nodes)
+        turned[block] = edge_keys(n_nodes, columns, rows)
+    return turned
+
+
+def sort_distinct(keys: np.ndarray) -> np.ndarray:
+    """The distinct keys in order; sorts `keys` itself, to need no second copy."""
+    keys.sort()
+    first = np.ones(len(keys), bool)
+    np.not_equal(keys[1:], keys[:-1], out=first[1:])
+    return keys if first.all() else keys[first]
+
+
+def csr_from_keys(n_nodes: int, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(indptr, indices) of the entries with these keys, in any order and with duplicates; sorts `keys` itself."""
+    keys = sort_distinct(keys)
+    indptr = np.searchsorted(keys, np.arange(n_nodes + 1, dtype=np.int64) * n_nodes).astype(np.int64)
+    indices = np.empty(len(keys), index_dtype(n_nodes))
+    for start in range(0, len(keys), BLOCK_EDGES):
+        indices[start:start + BLOCK_EDGES] = keys[start:start + BLOCK_EDGES] % n_nodes
+    return indptr, indices
