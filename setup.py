@@ -1,0 +1,43 @@
+"""Builds the native kernels; all other facts of the package are in setup.cfg."""
+
+import platform
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+SOURCES = "hpcgcn/backend/native/src"
+HEADERS = ["call", "codec", "dense", "epilogue", "loss", "philox", "rows", "sparse", "storage", "threads", "vector"]
+
+# Sums in another order would break what the kernels promise, so no fast-math; fused multiply-add only where written.
+COMMON_FLAGS = ["-std=gnu11", "-O3", "-fopenmp", "-fvisibility=hidden", "-ffp-contract=off", "-fno-math-errno",
+                "-fno-trapping-math", "-Wall", "-Wextra", "-Wno-psabi"]
+LEVEL_FLAGS = {"plain": []}
+if platform.machine() in ("x86_64", "AMD64"):
+    LEVEL_FLAGS["avx2"] = ["-mavx2", "-mfma", "-mf16c"]
+    LEVEL_FLAGS["avx512"] = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-mf16c",
+                             "-mprefer-vector-width=512"]
+
+
+class BuildKernels(build_ext):
+    """Compiles kernels.c once for each instruction set level; the module picks one when it is loaded."""
+
+    def build_extension(self, extension):
+        for level, flags in LEVEL_FLAGS.items():
+            extension.extra_objects += self.compiler.compile(
+                [f"{SOURCES}/kernels.c"], output_dir=f"{self.build_temp}/{level}", macros=[("LEVEL", level)],
+                extra_postargs=COMMON_FLAGS + flags, depends=extension.depends)
+        super().build_extension(extension)
+
+
+setup(
+    cmdclass={"build_ext": BuildKernels},
+    ext_modules=[Extension(
+        "hpcgcn.backend.native._kernels",
+        sources=[f"{SOURCES}/module.c"],
+        depends=[f"{SOURCES}/kernels.c"] + [f"{SOURCES}/{name}.h" for name in HEADERS],
+        extra_compile_args=COMMON_FLAGS,
+        extra_link_args=["-fopenmp", "-lm"],
+        py_limited_api=True,
+        optional=True,          # without a compiler the package still installs, and runs on `reference`
+    )],
+)
