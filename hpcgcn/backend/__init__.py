@@ -1,0 +1,34 @@
+"""Backends by name. Nothing is imported before it is asked for."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hpcgcn.errors import BackendError, ConfigError
+
+
+def make_backend(name: str, dtype: str = "float32", threads: int = 1, comm=None, mpi: str = "staged"):
+    """The backend `name` (auto: native if it was built, or reference); returns (backend, note for the user or "")."""
+    if dtype == "float64" and name not in ("auto", "reference"):
+        raise ConfigError(f"dtype = 'float64' needs backend = 'reference', not '{name}'")
+    note = ""
+    if name == "auto":
+        name, note = _default_backend(dtype)
+    if name == "reference":
+        from hpcgcn.backend.reference import ReferenceBackend
+        return ReferenceBackend(np.dtype(dtype)), note
+    if name == "native":
+        from hpcgcn.backend.native import NativeBackend
+        return NativeBackend(threads=threads), note
+    if name == "cuda":
+        from hpcgcn.backend.cuda import CudaBackend
+        return CudaBackend(comm=comm, mpi=mpi), note
+    raise BackendError(f"no backend '{name}'")
+
+
+def _default_backend(dtype: str) -> tuple[str, str]:
+    if dtype == "float64":
+        return "reference", ""
+    from hpcgcn.backend.native import available
+    usable, reason = available()
+    return ("native", "") if usable else ("reference", f"native kernels are not there ({reason}); using the reference backend")

@@ -1,0 +1,210 @@
+"""How rows become bytes: every codec is a pair encode/decode over one contiguous byte buffer a peer.
+
+A codec is stateless. What both sides must know (rate, key, node ids) is a function of the epoch they agree on, so no
+indices and no lengths travel. `Rows` names the rows of one message on either side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hpcgcn import random
+from hpcgcn.errors import ConfigError
+
+QUANTISED = (1, 2, 4, 8)
+BIT_WIDTHS = (*QUANTISED, 16, 32)
+
+
+@dataclass
+class Draw:
+    """What a message's random draws depend on; sender and receiver hold equal ones."""
+
+    seed: int
+    epoch: int
+    layer: int
+    lane: int = 0                    # tells apart the senders of gradients for the same node
+
+    def key(self, purpose: int, lane: int = 0) -> tuple[int, int]:
+        return random.key(self.seed, self.epoch, self.layer, purpose, lane)
+
+
+@dataclass
+class Rows:
+    """The rows of one message: where they are in the array (None: all of it, in order) and their global ids."""
+
+    index: object                    # backend array (n,) int32, or None
+    ids: object                      # backend array (n,) int64
+    host_ids: np.ndarray             # the same on the host, for draws that choose rows
+
+    def __len__(self) -> int:
+        return len(self.host_ids)
+
+
+class Codec:
+    """Base: `rate` is what a schedule moves (bits, or a ratio); codecs without one ignore it."""
+
+    name = "fp32"
+    exact = False                    # True: what arrives is what was sent
+    schedulable = False
+
+    def nbytes(self, backend, rows: Rows, width: int, rate: float, draw: Draw) -> int:
+        """Bytes of the message for these rows."""
+        raise NotImplementedError
+
+    def encode(self, backend, x, rows: Rows, rate: float, draw: Draw, data):
+        """data = the coded rows of x; data is a uint8 array of exactly nbytes."""
+        raise NotImplementedError
+
+    def decode(self, backend, data, rows: Rows, rate: float, draw: Draw, out):
+        """out = the rows as the receiver sees them, (n, width)."""
+        raise NotImplementedError
+
+
+class PlainCodec(Codec):
+    """Rows as they are, or stored in 16 bits. fp32 stands for the arithmetic type: float64 runs send float64."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self.exact = name == "fp32"
+
+    def storage(self, backend):
+        return {"fp32": backend.dtype, "fp16": np.dtype(np.float16), "bf16": np.dtype(np.uint16)}[self.name]
+
+    def nbytes(self, backend, rows, width, rate, draw):
+        return len(rows) * width * self.storage(backend).itemsize
+
+    def encode(self, backend, x, rows, rate, draw, data):
+        out = data.view(self.storage(backend)).reshape(len(rows), x.shape[1])
+        if rows.index is None:
+            backend.convert(x, out)
+        else:
+            backend.gather_rows(x, rows.index, out)
+
+    def decode(self, backend, data, rows, rate, draw, out):
+        backend.convert(data.view(self.storage(backend)).reshape(out.shape), out)
+
+
+class BitsCodec(Codec):
+    """1, 2, 4 or 8 bits an element with a zero point and a step a row; rates of 16 and 32 are bf16 and fp32."""
+
+    name = "bits"
+    schedulable = True
+
+    def __init__(self, wide_parameters: bool, nearest: bool):
+        self.wide = wide_parameters
+        self.nearest = nearest
+        self.plain = {16: PlainCodec("bf16"), 32: PlainCodec("fp32")}
+
+    @staticmethod
+    def bits(rate: float) -> int:
+        """The largest width that the rate pays for."""
+        return max(b for b in BIT_WIDTHS if b <= max(rate, 1))
+
+    def parameter_bytes(self, n_rows: int, rate: float) -> int:
+        """Bytes of zero points and steps in a message."""
+        return n_rows * (8 if self.wide else 4) if self.bits(rate) in QUANTISED else 0
+
+    def nbytes(self, backend, rows, width, rate, draw):
+        bits = self.bits(rate)
+        if bits in self.plain:
+            return self.plain[bits].nbytes(backend, rows, width, rate, draw)
+        return self.parameter_bytes(len(rows), rate) + len(rows) * (-(-width * bits // 8))
+
+    def encode(self, backend, x, rows, rate, draw, data):
+        bits = self.bits(rate)
+        if bits in self.plain:
+            return self.plain[bits].encode(backend, x, rows, rate, draw, data)
+        key = None if self.nearest else draw.key(random.ROUNDING, draw.lane)
+        backend.quantise(x, rows.index, rows.ids, bits, key, self.wide, data)
+
+    def decode(self, backend, data, rows, rate, draw, out):
+        bits = self.bits(rate)
+        if bits in self.plain:
+            return self.plain[bits].decode(backend, data, rows, rate, draw, out)
+        backend.dequantise(data, bits, self.wide, out)
+
+
+class SubsetCodec(Codec):
+    """A random subset of the columns, the same for all rows and both directions of a layer; rate is the ratio c >= 1."""
+
+    name = "subset"
+    schedulable = True
+
+    def __init__(self, rescale: bool):
+        self.rescale = rescale
+        self._chosen = (None, None)          # one draw serves all peers of an exchange
+
+    def columns(self, backend, width, rate, draw):
+        """The columns of this epoch and layer, sorted, as a backend array."""
+        wanted = (width, max(1, int(width / rate)), draw.seed, draw.epoch, draw.layer)
+        if self._chosen[0] != wanted:
+            order = random.permutation(draw.key(random.COLUMNS), width)
+            self._chosen = (wanted, backend.from_host(np.sort(order[:wanted[1]]).astype(np.int32)))
+        return self._chosen[1]
+
+    def nbytes(self, backend, rows, width, rate, draw):
+        return len(rows) * max(1, int(width / rate)) * backend.dtype.itemsize
+
+    def encode(self, backend, x, rows, rate, draw, data):
+        columns = self.columns(backend, x.shape[1], rate, draw)
+        index = rows.index if rows.index is not None else _all_rows(backend, len(rows))
+        backend.pack_columns(x, index, columns, data.view(backend.dtype).reshape(len(rows), len(columns)))
+
+    def decode(self, backend, data, rows, rate, draw, out):
+        columns = self.columns(backend, out.shape[1], rate, draw)
+        scale = out.shape[1] / len(columns) if self.rescale else 1.0
+        backend.unpack_columns(data.view(backend.dtype).reshape(len(rows), len(columns)), columns, out, scale)
+
+
+class NodesCodec(Codec):
+    """A random subset of the boundary nodes, drawn afresh each epoch, scaled by 1/p; rate is the ratio 1/p >= 1."""
+
+    name = "nodes"
+    schedulable = True
+
+    def chosen(self, rows: Rows, rate: float, draw: Draw) -> np.ndarray:
+        """Positions of the rows that travel: a node is chosen for all layers, directions and receivers of an epoch."""
+        key = random.key(draw.seed, draw.epoch, 0, random.NODES)
+        return np.flatnonzero(random.bits16(key, rows.host_ids, 1)[:, 0] < 65536 / rate)
+
+    def nbytes(self, backend, rows, width, rate, draw):
+        return len(self.chosen(rows, rate, draw)) * width * backend.dtype.itemsize
+
+    def encode(self, backend, x, rows, rate, draw, data):
+        positions = backend.from_host(self.chosen(rows, rate, draw).astype(np.int32))
+        index = positions if rows.index is None else rows.index[positions]
+        backend.gather_rows(x, index, data.view(backend.dtype).reshape(len(positions), x.shape[1]))
+
+    def decode(self, backend, data, rows, rate, draw, out):
+        positions = self.chosen(rows, rate, draw)
+        received = data.view(backend.dtype).reshape(len(positions), out.shape[1])
+        backend.axpby(rate, received, 0.0, None, received)
+        backend.axpby(0.0, out, 0.0, None, out)
+        backend.scatter_add_rows(received, backend.from_host(positions.astype(np.int32)), out)
+
+
+def _all_rows(backend, n: int):
+    return backend.from_host(np.arange(n, dtype=np.int32))
+
+
+CODEC_NAMES = ("fp32", "fp16", "bf16", "bits", "8bit", "4bit", "2bit", "1bit", "subset", "nodes")
+
+
+def make_codec(name: str, *, wide_parameters: bool = False, nearest: bool = False, rescale: bool = False) -> Codec:
+    """The codec of that name; `1bit` ... `8bit` are `bits` with a constant rate (see fixed_rate)."""
+    if name in ("fp32", "fp16", "bf16"):
+        return PlainCodec(name)
+    if name == "bits" or fixed_rate(name):
+        return BitsCodec(wide_parameters, nearest)
+    if name == "subset":
+        return SubsetCodec(rescale)
+    if name == "nodes":
+        return NodesCodec()
+    raise ConfigError(f"codec '{name}' is unknown; choose one of {', '.join(CODEC_NAMES)}")
+
+
+def fixed_rate(name: str) -> int | None:
+    """The bits that a name like `4bit` fixes, or None."""
+    return int(name[:-3]) if name.endswith("bit") and name[:-3].isdigit() else None

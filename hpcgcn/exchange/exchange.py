@@ -1,0 +1,278 @@
+"""One exchange: the rows of one layer and direction, coded, sent, and used now or an epoch later.
+
+    start(x, epoch)      code and send rows of x
+    finish() -> rows     what the receiver uses this epoch, (n_landing, width)
+
+Staleness 0 waits in `finish` for what `start` sent. With staleness 1 `start` first takes in what was sent an epoch ago,
+then sends; `finish` returns at once. One set of buffers serves both, because a message is always taken in before the
+next one is coded.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hpcgcn.exchange.codecs import Codec, Draw, Rows
+from hpcgcn.exchange.schedules import Schedule
+
+
+@dataclass
+class Route:
+    """One peer of an exchange: what goes to it and where what comes from it lands."""
+
+    peer: int
+    outgoing: Rows
+    source: slice | None             # send a slice of the array, or (None) the rows outgoing.index of it
+    incoming: Rows
+    landing: slice
+
+
+@dataclass
+class Policy:
+    """When and how messages are used; one object serves all exchanges of a direction."""
+
+    codec: Codec
+    rate: Schedule
+    staleness: int = 0
+    refresh_every: int = 0           # 0: never
+    first_epoch: str = "zeros"
+    smoothing: float = 0.0
+    smoothing_correction: bool = False
+    error_feedback: bool = False
+    residual: bool = False
+
+    def synchronous(self, epoch: int) -> bool:
+        """Are this epoch's messages used in the epoch itself?"""
+        if self.staleness == 0:
+            return True
+        if self.refresh_every and (epoch + 1) % self.refresh_every == 0:
+            return True
+        return epoch == 0 and self.first_epoch == "sync"
+
+
+@dataclass
+class Meter:
+    """What one exchange cost, since the last reset."""
+
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    bytes_parameters: int = 0        # the share of bytes_sent that is zero points and steps
+    bytes_plain: int = 0             # what fp32 would have sent
+    seconds: dict = field(default_factory=lambda: {"wait": 0.0, "pack": 0.0, "unpack": 0.0})
+    flight: float = 0.0              # from the start of messages to the end of the wait for them
+    stale_uses: int = 0
+    uses: int = 0
+
+
+class Exchange:
+    """Rows of one layer and direction; built once, with buffers and persistent requests that are reused."""
+
+    def __init__(self, comm, backend, routes: list[Route], n_landing: int, width: int, policy: Policy, *, seed: int,
+                 layer: int, tag: int, lane_of=None):
+        self.comm, self.backend, self.routes, self.width, self.policy = comm, backend, routes, width, policy
+        self.seed, self.layer, self.tag = seed, layer, tag
+        self.lane_of = lane_of or (lambda rank: 0)
+        self.received = backend.zeros((n_landing, width))
+        self.average = backend.zeros((n_landing, width)) if policy.smoothing else None
+        self.corrected = backend.zeros((n_landing, width)) if policy.smoothing and policy.smoothing_correction else None
+        self.n_averaged = 0
+        longest = max((len(r.outgoing) for r in routes), default=0)
+        feedback = policy.error_feedback or policy.residual
+        # What the code lost so far (error feedback), or what the receiver already has (residual coding).
+        self.memory = [backend.zeros((len(r.outgoing), width)) for r in routes] if feedback else None
+        self.scratch = [backend.zeros((longest, width)) for _ in range(2)] if feedback else None
+        incoming = max((len(r.incoming) for r in routes), default=0)
+        self.change = backend.zeros((incoming, width)) if policy.residual else None
+        self._messages = [None] * len(routes)
+        self._requests = {}
+        self._wait_for_all = True
+        self._active = None                       # requests of the messages in flight
+        self._sent_epoch = None                   # the epoch whose messages are in flight
+        self._result = self.received
+        self._started_at = 0.0
+        self.meter = Meter()
+
+    # -- the two calls of the engine ----------------------------------------------------------------------------------
+    def start(self, x, epoch: int):
+        """Code and send the rows of x; in a stale epoch take in last epoch's messages first."""
+        self._drain()
+        synchronous = self.policy.synchronous(epoch)
+        if not synchronous:
+            self._result = self._filtered()
+            self.meter.stale_uses += 1
+        self.meter.uses += 1
+        self._send(x, epoch)
+        self._wait_for_all = synchronous
+
+    def finish(self):
+        """The rows to use this epoch, (n_landing, width). Valid until the next start."""
+        if self._wait_for_all:
+            self._drain()
+            self._result = self.received
+        return self._result
+
+    @property
+    def hidden(self) -> bool:
+        """Nothing to wait for: what `finish` returns is already here."""
+        return not self._wait_for_all
+
+    # -- sending ------------------------------------------------------------------------------------------------------
+    def _draw(self, sender: int, epoch: int) -> Draw:
+        return Draw(self.seed, epoch, self.layer, self.lane_of(sender))
+
+    def _send(self, x, epoch: int):
+        rate, codec, backend = self.policy.rate.rate(epoch), self.policy.codec, self.backend
+        began = time.perf_counter()
+        draw = self._draw(self.comm.rank, epoch)
+        sizes = []
+        for k, route in enumerate(self.routes):
+            out_bytes = codec.nbytes(backend, route.outgoing, self.width, rate, draw)
+            in_bytes = codec.nbytes(backend, route.incoming, self.width, rate, self._draw(route.peer, epoch))
+            sizes.append((out_bytes, in_bytes))
+            self._reserve(k, out_bytes, in_bytes)
+            rows = x if route.source is None else x[route.source]
+            self._encode(k, rows, rate, draw, self._messages[k][0].array[:out_bytes])
+            backend.before_send(self._messages[k][0])
+            backend.before_receive(self._messages[k][1])
+            self._count(route, rate, out_bytes, in_bytes)
+        self.meter.seconds["pack"] += time.perf_counter() - began
+        self._active = self._persistent(tuple(sizes))
+        if self._active:
+            from mpi4py import MPI
+            MPI.Prequest.Startall(self._active)
+        self._sent_epoch, self._sent_rate, self._sizes = epoch, rate, sizes
+        self._started_at = time.perf_counter()
+
+    def _encode(self, k, rows, rate, draw, data):
+        """Code the rows, and remember what the receiver does not get (error feedback) or now has (residual)."""
+        backend, codec, outgoing = self.backend, self.policy.codec, self.routes[k].outgoing
+        if self.memory is None:
+            codec.encode(backend, rows, outgoing, rate, draw, data)
+            return
+        wanted, seen = (s[:len(outgoing)] for s in self.scratch)
+        if outgoing.index is None:
+            backend.copy(rows, wanted)
+        else:
+            backend.gather_rows(rows, outgoing.index, wanted)
+        sign = -1.0 if self.policy.residual else 1.0
+        backend.axpby(1.0, wanted, sign, self.memory[k], wanted)
+        codec.encode(backend, wanted, Rows(None, outgoing.ids, outgoing.host_ids), rate, draw, data)
+        codec.decode(backend, data, outgoing, rate, draw, seen)
+        if self.policy.residual:
+            backend.axpby(1.0, self.memory[k], 1.0, seen, self.memory[k])
+        else:
+            backend.axpby(1.0, wanted, -1.0, seen, self.memory[k])
+
+    def _reserve(self, k, out_bytes, in_bytes):
+        """Buffers at least this large; growing drops the persistent requests that point to the old ones."""
+        current = self._messages[k]
+        if current is not None and len(current[0].array) >= out_bytes and len(current[1].array) >= in_bytes:
+            return
+        self._free_requests()
+        self._messages[k] = (self.backend.message(max(out_bytes, len(current[0].array) if current else 0)),
+                             self.backend.message(max(in_bytes, len(current[1].array) if current else 0)))
+
+    def _persistent(self, sizes) -> list:
+        """The persistent requests for messages of these sizes; empty messages are not sent."""
+        if sizes not in self._requests:
+            if len(self._requests) >= 4:          # a moving rate meets each size once: do not keep them all
+                self._free_requests()
+            requests = []
+            for route, (outgoing, incoming), (out_bytes, in_bytes) in zip(self.routes, self._messages, sizes):
+                if in_bytes:
+                    requests.append(self.comm.Recv_init(incoming.mpi[:in_bytes], route.peer, self.tag))
+                if out_bytes:
+                    requests.append(self.comm.Send_init(outgoing.mpi[:out_bytes], route.peer, self.tag))
+            self._requests[sizes] = requests
+        return self._requests[sizes]
+
+    def _count(self, route, rate, out_bytes, in_bytes):
+        meter = self.meter
+        meter.bytes_sent += out_bytes
+        meter.bytes_received += in_bytes
+        meter.bytes_plain += len(route.outgoing) * self.width * self.backend.dtype.itemsize
+        if hasattr(self.policy.codec, "parameter_bytes"):
+            meter.bytes_parameters += self.policy.codec.parameter_bytes(len(route.outgoing), rate)
+
+    # -- receiving ----------------------------------------------------------------------------------------------------
+    def _drain(self):
+        """Wait for the messages in flight, if any, and decode them into `received`."""
+        if self._sent_epoch is None:
+            return
+        from mpi4py import MPI
+        began = time.perf_counter()
+        if self._active:
+            MPI.Request.Waitall(self._active)
+        waited = time.perf_counter()
+        self.meter.seconds["wait"] += waited - began
+        self.meter.flight += waited - self._started_at
+        for k, route in enumerate(self.routes):
+            self._decode(k, route)
+        self._average_in()
+        self._active = self._sent_epoch = None
+        self.meter.seconds["unpack"] += time.perf_counter() - waited
+
+    def _decode(self, k, route):
+        backend, message = self.backend, self._messages[k][1]
+        backend.after_receive(message)
+        target = self.received[route.landing]
+        arrived = target if self.change is None else self.change[:len(route.incoming)]
+        draw = self._draw(route.peer, self._sent_epoch)
+        self.policy.codec.decode(backend, message.array[:self._sizes[k][1]], route.incoming, self._sent_rate, draw, arrived)
+        if self.change is not None:
+            backend.axpby(1.0, target, 1.0, arrived, target)
+
+    # -- smoothing ----------------------------------------------------------------------------------------------------
+    def _average_in(self):
+        if self.average is None:
+            return
+        gamma = self.policy.smoothing
+        self.backend.axpby(gamma, self.average, 1.0 - gamma, self.received, self.average)
+        self.n_averaged += 1
+
+    def _filtered(self):
+        """What a stale epoch uses: the last rows received, or their running average."""
+        if self.average is None:
+            return self.received
+        if self.corrected is None or not self.n_averaged:
+            return self.average
+        self.backend.axpby(1.0 / (1.0 - self.policy.smoothing ** self.n_averaged), self.average, 0.0, None, self.corrected)
+        return self.corrected
+
+    # -- checkpoint ---------------------------------------------------------------------------------------------------
+    def state(self) -> dict[str, np.ndarray]:
+        """Everything the next epoch depends on. Messages in flight are taken in first (all ranks do so together)."""
+        if self.policy.staleness == 0 and self.memory is None:
+            return {}
+        self._drain()
+        arrays = {"received": self.received, "n_averaged": np.array([self.n_averaged])}
+        if self.average is not None:
+            arrays["average"] = self.average
+        for k, memory in enumerate(self.memory or []):
+            arrays[f"memory_{self.routes[k].peer}"] = memory
+        return {name: np.array(self.backend.to_host(a)) for name, a in arrays.items()}
+
+    def restore(self, state: dict[str, np.ndarray]):
+        """Go on from `state()`."""
+        if not state:
+            return
+        self.backend.copy(np.ascontiguousarray(state["received"]), self.received)
+        self.n_averaged = int(state["n_averaged"][0])
+        if self.average is not None:
+            self.backend.copy(np.ascontiguousarray(state["average"]), self.average)
+        for k, memory in enumerate(self.memory or []):
+            self.backend.copy(np.ascontiguousarray(state[f"memory_{self.routes[k].peer}"]), memory)
+
+    def close(self):
+        """Take in what is in flight and free the requests (some MPI libraries complain otherwise)."""
+        self._drain()
+        self._free_requests()
+
+    def _free_requests(self):
+        for requests in self._requests.values():
+            for request in requests:
+                request.Free()
+        self._requests = {}

@@ -1,0 +1,176 @@
+"""From settings to the policies of a run's exchanges; what cannot be combined is refused here, with the reason."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from hpcgcn.errors import ConfigError
+from hpcgcn.exchange.codecs import fixed_rate, make_codec
+from hpcgcn.exchange.exchange import Policy
+from hpcgcn.exchange.schedules import Linear, Schedule, parse_schedule
+
+DEFAULT_RATE = {"bits": "8", "subset": "4", "nodes": "10"}
+BUDGET_SPAN = {"bits": (1.0, 32.0), "subset": (128.0, 1.0), "nodes": (100.0, 1.0)}
+UNITS = {"": 1, "B": 1, "KB": 10 ** 3, "MB": 10 ** 6, "GB": 10 ** 9, "TB": 10 ** 12}
+
+
+def codec_rate(config) -> tuple[str, str]:
+    """(codec family, rate schedule) that the settings mean."""
+    bits = fixed_rate(config.codec)
+    if bits:
+        if config.rate != "auto":
+            raise ConfigError(f"codec = '{config.codec}' fixes the rate at {bits}, but rate = '{config.rate}' is given; "
+                              f"write codec = 'bits' to let the rate move")
+        return "bits", str(bits)
+    if config.codec not in DEFAULT_RATE and config.rate != "auto":
+        raise ConfigError(f"codec = '{config.codec}' has no rate, but rate = '{config.rate}' is given; "
+                          f"codecs with a rate are bits, subset and nodes")
+    return config.codec, DEFAULT_RATE.get(config.codec, "1") if config.rate == "auto" else config.rate
+
+
+def check_combination(config):
+    """Refuse settings that contradict each other."""
+    family, rate = codec_rate(config)
+    schedule = parse_schedule(rate, max(config.epochs, 1))
+    stale = config.staleness_features or config.staleness_gradients
+    for staleness, smooth, what in ((config.staleness_features, config.smooth_features, "features"),
+                                    (config.staleness_gradients, config.smooth_gradients, "gradients")):
+        if smooth and not staleness:
+            raise ConfigError(f"smooth_{what} = {smooth} needs staleness_{what} = 1: a synchronous exchange uses what "
+                              f"was just sent, there is nothing to smooth")
+    if config.refresh_every and not stale:
+        raise ConfigError(f"refresh_every = {config.refresh_every} needs staleness: without it every epoch is synchronous")
+    if config.error_feedback and config.residual:
+        raise ConfigError("error_feedback and residual exclude each other: coding the difference to what the receiver has "
+                          "already carries over what was lost")
+    if config.error_feedback or config.residual:
+        _check_feedback(config, family, schedule)
+    if config.rescale and family != "subset":
+        raise ConfigError(f"rescale is for codec = 'subset', not '{config.codec}'")
+    rates = (schedule.rate(0), schedule.rate(max(config.epochs - 1, 0)))
+    if family in ("subset", "nodes") and min(rates) < 1:
+        raise ConfigError(f"rate = '{rate}': a compression ratio is at least 1 (1 sends everything)")
+    if family == "bits" and max(rates) > 32:
+        raise ConfigError(f"rate = '{rate}': codec 'bits' sends at most 32 bits an element")
+    if parse_bytes(config.byte_budget) and family not in BUDGET_SPAN:
+        raise ConfigError(f"byte_budget needs a codec with a rate (bits, subset or nodes), not '{config.codec}'")
+    if config.mpi == "cuda-aware" and config.backend != "cuda":
+        raise ConfigError("mpi = 'cuda-aware' needs backend = 'cuda'")
+
+
+def _check_feedback(config, family: str, schedule: Schedule):
+    what = "error_feedback" if config.error_feedback else "residual"
+    if family == "fp32":
+        raise ConfigError(f"{what} has nothing to do with codec = 'fp32': nothing is lost")
+    if family == "nodes" or (family == "subset" and config.rescale):
+        raise ConfigError(f"{what} does not go with rescaled samples: what is scaled up is not a loss to make up for, and "
+                          f"the feedback would grow without bound")
+    low = min(schedule.rate(0), schedule.rate(max(config.epochs - 1, 0)))
+    if family == "bits" and config.rounding == "stochastic" and low < 2:
+        raise ConfigError(f"{what} with 1 bit and stochastic rounding grows without bound: one message's error exceeds the "
+                          f"message; add rounding = 'nearest'")
+
+
+@dataclass
+class Policies:
+    """Gives every exchange of training its policy; `rate` is shared, so that an adaptive one hears of the loss once."""
+
+    config: object
+    rate: Schedule
+    n_hops: int
+
+    def __call__(self, hop: int, direction: str) -> Policy:
+        config = self.config
+        family, _ = codec_rate(config)
+        stale = config.staleness_features if direction == "forward" else config.staleness_gradients
+        compressed = config.compress_last or hop < self.n_hops
+        codec = make_codec(family if compressed else "fp32", wide_parameters=config.code_parameters == "fp32",
+                           nearest=config.rounding == "nearest", rescale=config.rescale)
+        return Policy(codec, self.rate, stale, config.refresh_every if stale else 0, config.first_epoch,
+                      config.smooth_features if direction == "forward" else config.smooth_gradients,
+                      config.smooth_correction, config.error_feedback and compressed, config.residual and compressed)
+
+
+def make_policies(config, rows_sent: int, widths: list[tuple[int, int]], itemsize: int = 4) -> Policies:
+    """The policies of a run. rows_sent: halo rows over all ranks; widths: (hop, width) of every training exchange."""
+    family, text = codec_rate(config)
+    n_hops = max((hop for hop, _ in widths), default=0)
+    policies = Policies(config, parse_schedule(text, max(config.epochs, 1)), n_hops)
+    budget = parse_bytes(config.byte_budget)
+    if budget:
+        policies.rate = budget_schedule(policies, family, text, budget, rows_sent, widths, itemsize)
+    return policies
+
+
+def plain_policy() -> Policy:
+    """Exact and synchronous: evaluation, and all that happens once."""
+    return Policy(make_codec("fp32"), Schedule(1.0))
+
+
+def parse_bytes(text: str) -> int:
+    """A number of bytes from text such as 1500000, 20MB, 1.5GB."""
+    match = re.fullmatch(r"\s*([0-9.]+)\s*([KMGT]?B?)\s*", str(text), re.IGNORECASE)
+    try:
+        return int(float(match.group(1)) * UNITS[match.group(2).upper()])
+    except (AttributeError, KeyError, ValueError):
+        raise ConfigError(f"byte_budget = '{text}': write a number of bytes, such as 1500000, 20MB or 1.5GB") from None
+
+
+class _Count:
+    """Stands for rows of a message where only their number matters."""
+
+    def __init__(self, n):
+        self.n = n
+
+    def __len__(self):
+        return self.n
+
+
+def run_bytes(policies: Policies, schedule: Schedule, rows_sent: int, widths, itemsize: int) -> int:
+    """Bytes of all training exchanges of the run under a schedule, over all ranks."""
+    table = _Itemsize(itemsize)
+    codecs = [(policies(hop, "forward").codec, width) for hop, width in widths]
+    by_rate, total = {}, 0
+    for epoch in range(policies.config.epochs):
+        rate = schedule.rate(epoch)
+        if rate not in by_rate:
+            by_rate[rate] = sum(_expected_bytes(codec, table, rows_sent, width, rate) for codec, width in codecs)
+        total += by_rate[rate]
+    return total
+
+
+class _Itemsize:
+    """The part of a backend that message sizes depend on."""
+
+    def __init__(self, itemsize: int):
+        import numpy as np
+        self.dtype = np.dtype(f"f{itemsize}")
+
+
+def _expected_bytes(codec, table, n_rows, width, rate) -> int:
+    if codec.name == "nodes":
+        return round(n_rows / rate) * width * table.dtype.itemsize
+    return codec.nbytes(table, _Count(n_rows), width, rate, None)
+
+
+def budget_schedule(policies, family, text, budget, rows_sent, widths, itemsize) -> Schedule:
+    """The linear schedule whose messages over the run add up to the budget: compressed first, full rate as early as paid for."""
+    given = parse_schedule(text, max(policies.config.epochs, 1))
+    first, last = (given.first, given.last) if isinstance(given, Linear) else BUDGET_SPAN[family]
+
+    def at_slope(slope):
+        schedule = Linear(first, last, slope, policies.config.epochs)
+        return schedule, run_bytes(policies, schedule, rows_sent, widths, itemsize)
+
+    low, high = 0.0, float(max(policies.config.epochs, 2)) * 4
+    if at_slope(low)[1] > budget:
+        raise ConfigError(f"byte_budget = {budget} is less than the {at_slope(low)[1]} bytes that codec '{family}' sends at "
+                          f"its strongest setting {first:g} over {policies.config.epochs} epochs; raise the budget, or run "
+                          f"fewer epochs")
+    if at_slope(high)[1] <= budget:
+        return at_slope(high)[0]
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if at_slope(middle)[1] <= budget else (low, middle)
+    return at_slope(low)[0]

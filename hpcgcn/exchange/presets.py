@@ -1,0 +1,31 @@
+"""The published methods as rows of a table: a name, what it is, and the settings it stands for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A method: settings that differ from the defaults."""
+
+    summary: str
+    settings: dict
+
+
+_STALE = {"staleness_features": 1, "staleness_gradients": 1}
+
+PRESETS: dict[str, Preset] = {
+    "vanilla": Preset("synchronous fp32, waits for every message at once (the papers' baseline)", {"blocking": True}),
+    "overlap": Preset("synchronous fp32, interior rows worked on while messages travel; exact", {}),
+    "pipegcn": Preset("PipeGCN: features and gradients one epoch stale", {**_STALE}),
+    "pipegcn-f": Preset("PipeGCN with smoothed features", {**_STALE, "smooth_features": 0.95}),
+    "pipegcn-g": Preset("PipeGCN with smoothed gradients", {**_STALE, "smooth_gradients": 0.95}),
+    "pipegcn-gf": Preset("PipeGCN with both smoothed", {**_STALE, "smooth_features": 0.95, "smooth_gradients": 0.95}),
+    "sylvie-s": Preset("Sylvie: 1-bit stochastic quantisation, synchronous", {"codec": "1bit"}),
+    "sylvie-a": Preset("Sylvie: 1 bit and one epoch stale, every 10th epoch synchronous",
+                       {**_STALE, "codec": "1bit", "refresh_every": 10}),
+    "varco": Preset("VARCO: random columns, ratio 128 falling to 1 with slope 5; last layer uncompressed",
+                    {"codec": "subset", "rate": "linear:128:1:5", "compress_last": False}),
+    "bns": Preset("BNS-GCN: a tenth of the boundary nodes, drawn each epoch, scaled by 10", {"codec": "nodes", "rate": "10"}),
+}

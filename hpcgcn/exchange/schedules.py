@@ -1,0 +1,128 @@
+"""How a codec's rate moves over training.
+
+A schedule is written as text: `8`, `linear:128:1:5`, `step:1@0,2@50,32@150`, `cosine:64:1`, `plateau:1:32:10`.
+The rate is bits for the codec `bits` and a compression ratio for `subset` and `nodes`.
+"""
+
+from __future__ import annotations
+
+import math
+
+from hpcgcn.errors import ConfigError
+
+FORMS = ("VALUE", "linear:FROM:TO[:SLOPE]", "step:VALUE@EPOCH,VALUE@EPOCH,...", "cosine:FROM:TO",
+         "plateau:FROM:TO[:PATIENCE]")
+
+
+class Schedule:
+    """A constant rate; the base of the others."""
+
+    def __init__(self, value: float):
+        self.value = value
+
+    def rate(self, epoch: int) -> float:
+        """The rate of an epoch."""
+        return self.value
+
+    def observe(self, loss: float):
+        """Told the global loss after each epoch; only adaptive schedules listen."""
+
+    def state(self) -> list[float]:
+        """What a checkpoint must hold to go on."""
+        return []
+
+    def restore(self, state):
+        """Go on from `state()`."""
+
+
+class Linear(Schedule):
+    """VARCO's: from `first` to `last`, reaching it at about epochs / slope."""
+
+    def __init__(self, first: float, last: float, slope: float, n_epochs: int):
+        self.first, self.last, self.slope = first, last, slope
+        self.span = max(n_epochs - 2, 1)
+
+    def rate(self, epoch):
+        moved = self.first + self.slope * epoch * (self.last - self.first) / self.span
+        return max(moved, self.last) if self.last < self.first else min(moved, self.last)
+
+
+class Cosine(Schedule):
+    """Half a cosine from `first` to `last` over all epochs: slow at both ends."""
+
+    def __init__(self, first: float, last: float, n_epochs: int):
+        self.first, self.last, self.span = first, last, max(n_epochs - 1, 1)
+
+    def rate(self, epoch):
+        done = min(epoch / self.span, 1.0)
+        return self.last + (self.first - self.last) * 0.5 * (1.0 + math.cos(math.pi * done))
+
+
+class Steps(Schedule):
+    """Piecewise constant."""
+
+    def __init__(self, steps: list[tuple[int, float]]):
+        self.steps = sorted(steps)
+
+    def rate(self, epoch):
+        return [value for first, value in self.steps if first <= epoch][-1]
+
+
+class Plateau(Schedule):
+    """Doubles (or halves) towards `last` whenever the loss has not fallen by 1 % within `patience` epochs."""
+
+    def __init__(self, first: float, last: float, patience: int):
+        self.last, self.patience = last, patience
+        self.value, self.best, self.since = first, math.inf, 0
+
+    def rate(self, epoch):
+        return self.value
+
+    def observe(self, loss):
+        if loss < 0.99 * self.best:
+            self.best, self.since = loss, 0
+            return
+        self.since += 1
+        if self.since >= self.patience:
+            self.value = max(self.value / 2, self.last) if self.last < self.value else min(self.value * 2, self.last)
+            self.best, self.since = loss, 0
+
+    def state(self):
+        return [self.value, self.best, float(self.since)]
+
+    def restore(self, state):
+        self.value, self.best, self.since = float(state[0]), float(state[1]), int(state[2])
+
+
+def parse_schedule(text: str, n_epochs: int) -> Schedule:
+    """The schedule written as `text`; a clear ConfigError otherwise."""
+    name, _, rest = str(text).partition(":")
+    try:
+        if not rest:
+            return Schedule(_positive(name))
+        if name == "step":
+            return _parse_steps(rest)
+        values = [_positive(v) for v in rest.split(":")]
+        if name == "linear" and len(values) in (2, 3):
+            return Linear(values[0], values[1], values[2] if len(values) == 3 else 1.0, n_epochs)
+        if name == "cosine" and len(values) == 2:
+            return Cosine(*values, n_epochs)
+        if name == "plateau" and len(values) in (2, 3):
+            return Plateau(values[0], values[1], int(values[2]) if len(values) == 3 else 10)
+    except ValueError:
+        pass
+    raise ConfigError(f"rate '{text}' is not a schedule; write one of: {', '.join(FORMS)}")
+
+
+def _parse_steps(text: str) -> Steps:
+    steps = [(int(epoch), _positive(value)) for value, _, epoch in (s.partition("@") for s in text.split(","))]
+    if min(epoch for epoch, _ in steps) != 0:
+        raise ValueError("the first step must begin at epoch 0")
+    return Steps(steps)
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not value > 0 or math.isinf(value):
+        raise ValueError("a rate is a positive number")
+    return value

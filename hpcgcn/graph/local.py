@@ -1,0 +1,150 @@
+"""The local matrices of one rank, split by where a neighbour lives, with rows in the order that lets work overlap.
+
+Rows are ordered interior first, then boundary (a row that reads a remote node or is read by one). So every block of rows
+that becomes complete together is one contiguous slice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from hpcgcn.graph.data import Part, SparseRows
+from hpcgcn.mpi.halo import HaloPlan, find_halo, make_plan
+
+
+@dataclass
+class Structure:
+    """The pattern of a sparse matrix; values are scales that the model's normalisation defines."""
+
+    indptr: np.ndarray               # (n_rows + 1,) int64
+    indices: np.ndarray              # (nnz,) int32
+    n_columns: int
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.indptr) - 1
+
+    def transposed(self) -> "Structure":
+        """The transpose; entries of a row come out sorted."""
+        marks = np.ones(len(self.indices), np.int8)
+        matrix = sp.csr_array((marks, self.indices, self.indptr), shape=(self.n_rows, self.n_columns)).tocsc()
+        return Structure(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), self.n_rows)
+
+
+@dataclass
+class LocalGraph:
+    """One rank's share: owned rows (interior, then boundary), halo rows, and the matrices between them."""
+
+    plan: HaloPlan
+    order: np.ndarray                # (n_owned,) position in the Part of each local row
+    n_interior: int
+    inner: Structure                 # owned x owned
+    outer: Structure                 # boundary x halo
+    inner_t: Structure               # the same object as `inner` if the graph is undirected
+    outer_t: Structure               # halo x boundary
+    degree: np.ndarray               # (n_owned,) in-degree in the whole graph, self loop included if there is one
+    halo_degree: np.ndarray          # (n_halo,)
+    ids: np.ndarray                  # (n_owned,) int64 original ids: all draws use these
+    halo_ids: np.ndarray             # (n_halo,) int64
+
+    @property
+    def n_owned(self) -> int:
+        return len(self.order)
+
+    @property
+    def n_halo(self) -> int:
+        return self.plan.n_halo
+
+
+def build_local(comm, part: Part, self_loops: bool) -> LocalGraph:
+    """Split the part's rows into interior and boundary, find the halo, and re-label columns."""
+    start, n_owned = int(part.offsets[part.rank]), part.n_owned
+    halo_file_ids, counts, wanted = find_halo(comm, part.offsets, part.rank, part.indices)
+    degree = np.diff(part.indptr).astype(np.int64)
+    remote = (part.indices < start) | (part.indices >= start + n_owned)
+
+    boundary = np.zeros(n_owned, bool)
+    row_has_remote = np.add.reduceat(np.append(remote, False), part.indptr[:-1]) if n_owned else np.zeros(0)
+    boundary[(row_has_remote > 0) & (degree > 0)] = True
+    for rows in wanted:
+        boundary[rows] = True
+    order = np.concatenate([np.flatnonzero(~boundary), np.flatnonzero(boundary)])
+    n_interior = n_owned - int(boundary.sum())
+    local_of = np.empty(n_owned, np.int32)
+    local_of[order] = np.arange(n_owned, dtype=np.int32)
+
+    inner = _inner_structure(part, order, local_of, remote, start, self_loops)
+    outer = _outer_structure(part, order[n_interior:], remote, halo_file_ids)
+    plan = make_plan(comm, counts, [local_of[rows] for rows in wanted])
+    degree = (degree[order] + self_loops).astype(np.float64)
+    ids = part.original_ids[order]
+    return LocalGraph(plan, order, n_interior, inner, outer,
+                      inner.transposed() if part.directed else inner, outer.transposed(),
+                      degree, plan.scatter(degree), ids, plan.scatter(ids))
+
+
+def _rows_of(part: Part, order: np.ndarray):
+    """Positions of the entries of the given rows, in that order, and the length of each row."""
+    lengths = np.diff(part.indptr)[order]
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    return np.repeat(part.indptr[order] - indptr[:-1], lengths) + np.arange(indptr[-1]), lengths
+
+
+def _select(lengths: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """indptr of the chosen entries (a boolean mask over the rows' entries)."""
+    running = np.concatenate([[0], np.cumsum(chosen)])
+    return running[np.concatenate([[0], np.cumsum(lengths)])].astype(np.int64)
+
+
+def _inner_structure(part, order, local_of, remote, start, self_loops) -> Structure:
+    """Owned x owned in local order, with self loops if asked for."""
+    positions, lengths = _rows_of(part, order)
+    chosen = ~remote[positions]
+    indptr = _select(lengths, chosen)
+    columns = local_of[part.indices[positions[chosen]] - start]
+    n_owned = len(order)
+    if self_loops:
+        shifted = indptr + np.arange(n_owned + 1)
+        with_loops = np.empty(shifted[-1], np.int32)
+        loop_at = shifted[1:] - 1                                   # the loop is the last entry of its row
+        with_loops[loop_at] = np.arange(n_owned, dtype=np.int32)
+        others = np.ones(shifted[-1], bool)
+        others[loop_at] = False
+        with_loops[others] = columns
+        indptr, columns = shifted, with_loops
+    return Structure(indptr, np.ascontiguousarray(columns, np.int32), n_owned)
+
+
+def _outer_structure(part, boundary_rows, remote, halo_file_ids) -> Structure:
+    """Boundary x halo."""
+    positions, lengths = _rows_of(part, boundary_rows)
+    chosen = remote[positions]
+    indptr = _select(lengths, chosen)
+    columns = np.searchsorted(halo_file_ids, part.indices[positions[chosen]]).astype(np.int32)
+    return Structure(indptr, columns, len(halo_file_ids))
+
+
+def restrict(comm, part: Part, keep: np.ndarray) -> Part:
+    """The part's share of the subgraph induced by the kept nodes (keep: (n_owned,) bool), re-numbered on all ranks."""
+    halo_file_ids, counts, wanted = find_halo(comm, part.offsets, part.rank, part.indices)
+    plan = make_plan(comm, counts, wanted)
+    offsets = np.concatenate([[0], np.cumsum(comm.allgather(int(keep.sum())))]).astype(np.int64)
+    new_ids = np.where(keep, np.cumsum(keep) - 1 + offsets[part.rank], -1)          # (n_owned,)
+    halo_new_ids = plan.scatter(new_ids)
+
+    start = int(part.offsets[part.rank])
+    order = np.flatnonzero(keep)
+    positions, lengths = _rows_of(part, order)
+    columns = part.indices[positions].astype(np.int64)
+    own = (columns >= start) & (columns < start + part.n_owned)
+    mapped = np.empty(len(columns), np.int64)
+    mapped[own] = new_ids[columns[own] - start]
+    mapped[~own] = halo_new_ids[np.searchsorted(halo_file_ids, columns[~own])]
+    chosen = mapped >= 0
+    features = part.features.take(order) if isinstance(part.features, SparseRows) else part.features[order]
+    return Part(offsets=offsets, rank=part.rank, indptr=_select(lengths, chosen), indices=mapped[chosen],
+                features=features, labels=part.labels[order], split=part.split[order],
+                original_ids=part.original_ids[order], n_classes=part.n_classes, directed=part.directed)

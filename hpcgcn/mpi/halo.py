@@ -1,0 +1,67 @@
+"""Who holds what: which of my rows others need, which of theirs I need, in which order they travel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass
+class Neighbour:
+    """One peer: my rows that it needs, and the slice of my halo that it fills."""
+
+    rank: int
+    send_rows: np.ndarray            # (n_send,) int32 local rows, in the order of the peer's halo slice
+    halo: slice                      # rows of my halo that this peer owns
+    landing: slice                   # where its gradients land: a slice of all send_rows, concatenated
+
+
+@dataclass
+class HaloPlan:
+    """The neighbours of one rank. Halo rows are grouped by owner and sorted by the owner's order."""
+
+    comm: object
+    neighbours: list[Neighbour]
+    n_halo: int
+    n_sent: int                      # rows sent, counted once a receiver
+
+    def scatter(self, values: np.ndarray) -> np.ndarray:
+        """Owner to halo, once, for set-up: one value (or row) of each owned node to wherever it is needed."""
+        values = np.ascontiguousarray(values)
+        halo = np.empty((self.n_halo, *values.shape[1:]), values.dtype)
+        requests = [self.comm.Irecv(halo[n.halo].view(np.uint8), n.rank, tag=1) for n in self.neighbours]
+        messages = [np.ascontiguousarray(values[n.send_rows]) for n in self.neighbours]
+        requests += [self.comm.Isend(m.view(np.uint8), n.rank, tag=1) for m, n in zip(messages, self.neighbours)]
+        for request in requests:
+            request.Wait()
+        return halo
+
+
+def find_halo(comm, offsets: np.ndarray, rank: int, indices: np.ndarray):
+    """Which remote nodes do these edges read, and which of mine do others read?
+
+    Returns (halo ids in file order, per-owner counts, my rows wanted by each rank as a list of file-local indices).
+    """
+    start, stop = offsets[rank], offsets[rank + 1]
+    halo_ids = np.unique(indices[(indices < start) | (indices >= stop)]).astype(np.int64)
+    bounds = np.searchsorted(halo_ids, offsets)
+    counts = np.diff(bounds).astype(np.int64)                      # (n_parts,)
+    wanted = np.empty(comm.size, np.int64)
+    comm.Alltoall(counts, wanted)
+    requested = np.empty(int(wanted.sum()), np.int64)
+    comm.Alltoallv([halo_ids, counts], [requested, wanted])
+    ends = np.cumsum(wanted)
+    lists = [requested[end - n:end] - start for end, n in zip(ends, wanted)]
+    return halo_ids, counts, lists
+
+
+def make_plan(comm, counts: np.ndarray, wanted: list[np.ndarray]) -> HaloPlan:
+    """The plan from per-owner halo counts and, for each rank, my local rows that it wants."""
+    neighbours, halo_at, landing_at = [], 0, 0
+    for rank, (n_halo, rows) in enumerate(zip(counts, wanted)):
+        if n_halo or len(rows):
+            neighbours.append(Neighbour(rank, rows.astype(np.int32), slice(halo_at, halo_at + int(n_halo)),
+                                        slice(landing_at, landing_at + len(rows))))
+        halo_at, landing_at = halo_at + int(n_halo), landing_at + len(rows)
+    return HaloPlan(comm, neighbours, halo_at, landing_at)

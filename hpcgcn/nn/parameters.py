@@ -1,0 +1,106 @@
+"""All weights of a model in one flat array, their gradients and moments in three more; layers hold views."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hpcgcn import random
+
+
+@dataclass
+class Spec:
+    """One parameter: `fill` is 'glorot' or a constant; `group` says which weight decay applies."""
+
+    name: str
+    shape: tuple[int, ...]
+    fill: object = "glorot"
+    group: str = "conv"
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape))
+
+
+class Parameter:
+    """Views into the flat arrays."""
+
+    def __init__(self, spec: Spec, value, grad):
+        self.spec, self.value, self.grad = spec, value, grad
+
+
+class Parameters:
+    """The flat arrays and their views by name."""
+
+    def __init__(self, backend, specs: list[Spec], seed: int):
+        self.backend, self.specs = backend, specs
+        self.size = sum(s.size for s in specs)
+        initial = np.concatenate([initial_value(s, seed, k).ravel() for k, s in enumerate(specs)] or [np.zeros(0)])
+        self.value = backend.zeros((self.size,))
+        backend.copy(np.ascontiguousarray(initial, backend.dtype), self.value)
+        self.grad, self.m, self.v = (backend.zeros((self.size,)) for _ in range(3))
+        self.step = 0
+        self.by_name, at = {}, 0
+        for spec in specs:
+            view = slice(at, at + spec.size)
+            self.by_name[spec.name] = Parameter(spec, self.value[view].reshape(spec.shape),
+                                                self.grad[view].reshape(spec.shape))
+            at += spec.size
+
+    def __getitem__(self, name: str) -> Parameter:
+        return self.by_name[name]
+
+    def zero_grad(self):
+        """grad = 0, before a backward pass: layers add to it."""
+        self.backend.axpby(0.0, self.grad, 0.0, None, self.grad)
+
+    def host_values(self) -> dict[str, np.ndarray]:
+        """Every parameter by name, as NumPy arrays of their own."""
+        return {name: np.array(self.backend.to_host(p.value)) for name, p in self.by_name.items()}
+
+
+def initial_value(spec: Spec, seed: int, number: int) -> np.ndarray:
+    """Glorot-uniform or constant, the same on every rank and backend."""
+    if spec.fill != "glorot":
+        return np.full(spec.shape, float(spec.fill))
+    limit = np.sqrt(6.0 / (spec.shape[0] + spec.shape[1]))
+    draws = random.uniform(random.key(seed, 0, number, random.INIT), spec.size)
+    return ((2.0 * draws - 1.0) * limit).reshape(spec.shape)
+
+
+class Adam:
+    """Adam over the flat arrays: one kernel call for each run of parameters with the same weight decay."""
+
+    def __init__(self, parameters: Parameters, *, beta1=0.9, beta2=0.999, epsilon=1e-8, weight_decay: dict[str, float]):
+        self.parameters = parameters
+        self.beta1, self.beta2, self.epsilon = beta1, beta2, epsilon
+        self.runs = list(self._runs(weight_decay))
+
+    def _runs(self, weight_decay):
+        at, begin, previous = 0, 0, None
+        for spec in self.parameters.specs:
+            decay = weight_decay.get(spec.group, 0.0)
+            if previous is not None and decay != previous:
+                yield slice(begin, at), previous
+                begin = at
+            previous = decay
+            at += spec.size
+        if at > begin:
+            yield slice(begin, at), previous
+
+    def update(self, lr: float):
+        """One step with the gradients as they are."""
+        p = self.parameters
+        p.step += 1
+        for view, decay in self.runs:
+            p.backend.adam(p.value[view], p.grad[view], p.m[view], p.v[view], lr, self.beta1, self.beta2, self.epsilon,
+                           decay, 1.0 - self.beta1 ** p.step, 1.0 - self.beta2 ** p.step)
+
+
+def clip_gradient(parameters: Parameters, limit: float) -> float:
+    """Scale the gradient to a norm of at most `limit`; returns the norm before."""
+    norm = float(np.sqrt(parameters.backend.square_sum(parameters.grad)))
+    if norm > limit:
+        parameters.backend.axpby(limit / norm, parameters.grad, 0.0, None, parameters.grad)
+    return norm

@@ -1,0 +1,233 @@
+"""Row-wise steps, each a hand-written forward/backward pair over fields.
+
+`forward(rows, moment)` writes the target's rows; `backward(rows, moment)` reads the target's gradient and hands it on.
+Parameter gradients are always added to (+=); field gradients are overwritten by the field's last consumer and added to by
+the others (see fields.py). `rows` is (start, stop); `moment` says which epoch it is and whether dropout is on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hpcgcn import random
+from hpcgcn.nn.fields import Field
+from hpcgcn.nn.parameters import Parameter
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When a pass happens: dropout is drawn for (seed, epoch), and not at all in evaluation."""
+
+    seed: int
+    epoch: int
+    training: bool
+
+    def dropout(self, threshold: int, layer: int, lane: int = 0):
+        """(key, threshold) of a layer's dropout now."""
+        if not self.training or not threshold:
+            return None, 0
+        return random.key(self.seed, self.epoch, layer, random.DROPOUT, lane), threshold
+
+
+class Step:
+    """One row-wise step."""
+
+    def __init__(self, backend):
+        self.backend = backend
+
+    def forward(self, rows, moment: Moment):
+        raise NotImplementedError
+
+    def backward(self, rows, moment: Moment):
+        raise NotImplementedError
+
+
+class Linear(Step):
+    """target = source @ weight, added to what is there already if `adds`."""
+
+    def __init__(self, backend, source: Field, target: Field, weight: Parameter, adds: bool = False):
+        super().__init__(backend)
+        self.source, self.target, self.weight, self.adds = source, target, weight, adds
+        source.read_by(self)
+
+    def forward(self, rows, moment):
+        block = slice(*rows)
+        self.backend.gemm(self.source.value[block], self.weight.value, self.target.value[block], accumulate=self.adds)
+
+    def backward(self, rows, moment):
+        block = slice(*rows)
+        dout = self.target.grad[block]
+        self.backend.gemm(self.source.value[block], dout, self.weight.grad, transpose_a=True, accumulate=True)
+        if self.source.grad is not None:
+            self.backend.gemm(dout, self.weight.value, self.source.grad[block], transpose_b=True,
+                              accumulate=self.source.adds(self))
+
+
+class Bias(Step):
+    """target += bias, in place, where no epilogue does it. A GEMM with a column of ones keeps the table small."""
+
+    def __init__(self, backend, target: Field, bias: Parameter):
+        super().__init__(backend)
+        self.target, self.bias = target, bias
+        self.ones = backend.zeros((target.value.shape[0], 1))
+        backend.copy(np.ones(self.ones.shape, backend.dtype), self.ones)
+
+    def forward(self, rows, moment):
+        block = slice(*rows)
+        self.backend.gemm(self.ones[block], self.bias.value.reshape(1, -1), self.target.value[block], accumulate=True)
+
+    def backward(self, rows, moment):
+        self.backend.column_sum_add(self.target.grad[slice(*rows)], self.bias.grad)
+
+
+class SparseInput:
+    """Sparse features and, in training, their dropped-out copy: the same entries with other weights."""
+
+    def __init__(self, backend, features, ids, layer: int, threshold: int):
+        self.backend, self.ids, self.layer, self.threshold = backend, ids, layer, threshold
+        values = features.values if features.values is not None else np.ones(len(features.indices), backend.dtype)
+        values = np.ascontiguousarray(values, backend.dtype)
+        self.plain = backend.csr(features.indptr, features.indices, features.n_columns, values)
+        self.dropped = backend.csr(features.indptr, features.indices, features.n_columns, values.copy()) if threshold else None
+
+    def now(self, rows, moment: Moment, draw: bool):
+        """The matrix of this pass; `draw` renews the dropout of these rows first."""
+        key, threshold = moment.dropout(self.threshold, self.layer)
+        if not threshold:
+            return self.plain
+        if draw:
+            self.backend.sparse_dropout(self.plain, self.dropped, key, threshold, self.ids, rows)
+        return self.dropped
+
+
+class SparseLinear(Step):
+    """target = features @ weight for sparse input features; added if `adds`; `draws` renews their dropout."""
+
+    def __init__(self, backend, source: SparseInput, target: Field, weight: Parameter, adds: bool = False,
+                 draws: bool = True):
+        super().__init__(backend)
+        self.source, self.target, self.weight, self.adds, self.draws = source, target, weight, adds, draws
+
+    def forward(self, rows, moment):
+        self.backend.spmm(self.source.now(rows, moment, self.draws), self.weight.value, self.target.value, rows=rows,
+                          accumulate=self.adds)
+
+    def backward(self, rows, moment):
+        self.backend.spmm_transposed_add(self.source.now(rows, moment, False), self.target.grad, self.weight.grad, rows=rows)
+
+
+class Dropout(Step):
+    """target = dropout(source). The mask is drawn again in backward: nothing is stored."""
+
+    def __init__(self, backend, source: Field, target: Field, ids, layer: int, threshold: int, lane: int = 0):
+        super().__init__(backend)
+        self.source, self.target, self.ids = source, target, ids
+        self.layer, self.threshold, self.lane = layer, threshold, lane
+        source.read_by(self)
+
+    def forward(self, rows, moment):
+        block = slice(*rows)
+        key, threshold = moment.dropout(self.threshold, self.layer, self.lane)
+        self.backend.dropout(self.source.value[block], self.target.value[block], key, threshold, self.ids[block])
+
+    def backward(self, rows, moment):
+        if self.source.grad is None:
+            return
+        block = slice(*rows)
+        key, threshold = moment.dropout(self.threshold, self.layer, self.lane)
+        dtarget = self.target.grad[block]
+        self.backend.dropout(dtarget, dtarget, key, threshold, self.ids[block])
+        pass_on(self.backend, dtarget, self.source, self, block)
+
+
+def pass_on(backend, gradient, source: Field, consumer, block, alpha: float = 1.0):
+    """source.grad (= or +=) alpha * gradient for a block of rows."""
+    target = source.grad[block]
+    if source.adds(consumer):
+        backend.axpby(alpha, gradient, 1.0, target, target)
+    else:
+        backend.axpby(alpha, gradient, 0.0, None, target)
+
+
+class Epilogue(Step):
+    """target = dropout(relu(norm(source + bias))). Without a norm, source and target may share their arrays."""
+
+    def __init__(self, backend, source: Field, target: Field, ids, layer: int, threshold: int,
+                 bias: Parameter | None = None, norm: tuple[Parameter, Parameter] | None = None, xhat=None, rstd=None):
+        super().__init__(backend)
+        self.source, self.target, self.ids = source, target, ids
+        self.layer, self.threshold, self.bias, self.norm = layer, threshold, bias, norm
+        self.xhat, self.rstd = xhat, rstd
+        source.read_by(self)
+
+    def forward(self, rows, moment):
+        block = slice(*rows)
+        key, threshold = moment.dropout(self.threshold, self.layer)
+        arguments = {"key": key, "threshold": threshold, "ids": self.ids[block]}
+        if self.bias is not None:
+            arguments["bias"] = self.bias.value
+        if self.norm is not None:
+            arguments |= {"gamma": self.norm[0].value, "beta": self.norm[1].value,
+                          "xhat": self.xhat[block], "rstd": self.rstd[block]}
+        self.backend.epilogue_forward(self.source.value[block], self.target.value[block], **arguments)
+
+    def backward(self, rows, moment):
+        block = slice(*rows)
+        _, threshold = moment.dropout(self.threshold, self.layer)
+        arguments = {"scale": random.dropout_scale(threshold)}
+        if self.bias is not None:
+            arguments["dbias"] = self.bias.grad
+        if self.norm is not None:
+            arguments |= {"gamma": self.norm[0].value, "xhat": self.xhat[block], "rstd": self.rstd[block],
+                          "dgamma": self.norm[0].grad, "dbeta": self.norm[1].grad}
+        dtarget = self.target.grad[block]
+        if not self.source.adds(self):
+            self.backend.epilogue_backward(dtarget, self.target.value[block], self.source.grad[block], **arguments)
+            return
+        self.backend.epilogue_backward(dtarget, self.target.value[block], dtarget, **arguments)
+        pass_on(self.backend, dtarget, self.source, self, block)
+
+
+class InitialResidual(Step):
+    """target = (1 - alpha) * aggregated + alpha * initial (GCNII); target and aggregated share their arrays."""
+
+    def __init__(self, backend, aggregated: Field, initial: Field, target: Field, alpha: float):
+        super().__init__(backend)
+        self.aggregated, self.initial, self.target, self.alpha = aggregated, initial, target, alpha
+        aggregated.read_by(self)
+        initial.read_by(self)
+
+    def forward(self, rows, moment):
+        block = slice(*rows)
+        self.backend.axpby(1.0 - self.alpha, self.aggregated.value[block], self.alpha, self.initial.value[block],
+                           self.target.value[block])
+
+    def backward(self, rows, moment):
+        block = slice(*rows)
+        pass_on(self.backend, self.target.grad[block], self.initial, self, block, self.alpha)
+        pass_on(self.backend, self.target.grad[block], self.aggregated, self, block, 1.0 - self.alpha)
+
+
+class IdentityMapping(Step):
+    """target = (1 - beta) * source + beta * source @ weight (GCNII)."""
+
+    def __init__(self, backend, source: Field, target: Field, weight: Parameter, beta: float):
+        super().__init__(backend)
+        self.source, self.target, self.weight, self.beta = source, target, weight, beta
+        source.read_by(self)
+
+    def forward(self, rows, moment):
+        block = slice(*rows)
+        x, out = self.source.value[block], self.target.value[block]
+        self.backend.axpby(1.0 - self.beta, x, 0.0, None, out)
+        self.backend.gemm(x, self.weight.value, out, accumulate=True, alpha=self.beta)
+
+    def backward(self, rows, moment):
+        block = slice(*rows)
+        dout, dx = self.target.grad[block], self.source.grad[block]
+        self.backend.gemm(self.source.value[block], dout, self.weight.grad, transpose_a=True, accumulate=True,
+                          alpha=self.beta)
+        pass_on(self.backend, dout, self.source, self, block, 1.0 - self.beta)
+        self.backend.gemm(dout, self.weight.value, dx, transpose_b=True, accumulate=True, alpha=self.beta)

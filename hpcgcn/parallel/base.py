@@ -1,0 +1,83 @@
+"""What a strategy is: it carries out a model's hops, and decides which rows become complete when.
+
+    push(rows, moment)   these rows of the input are ready: keep them, send what others need
+    pull(moment)         yields ranges of rows of the output, complete, as soon as they are
+
+All rows of a hop are pushed before the first pull, each row once. A strategy gives one aggregation a hop and direction:
+A going forward (values), its transpose going back (gradients).
+"""
+
+from __future__ import annotations
+
+from typing import Iterator
+
+import numpy as np
+
+from hpcgcn.nn.models import Hop
+from hpcgcn.nn.steps import Moment
+
+Rows = tuple[int, int]
+
+# A block of rows should stay in a core's cache from its aggregation through its update.
+BLOCK_BYTES = 1 << 20
+
+
+class Aggregation:
+    """One hop in one direction."""
+
+    def push(self, rows: Rows, moment: Moment):
+        raise NotImplementedError
+
+    def pull(self, moment: Moment) -> Iterator[Rows]:
+        raise NotImplementedError
+
+
+class Strategy:
+    """The aggregations of a model on this rank. `forward[k]` and `backward[k]` belong to hop k + 1."""
+
+    forward: list[Aggregation]       # training
+    backward: list[Aggregation]      # training; None where no gradient is wanted
+    evaluation: list[Aggregation]    # exact: no staleness, no coding
+    blocks: list[Rows]               # the order in which rows enter the first block of a pass
+    exchanges: list                  # (hop, "forward" or "backward", Exchange) of training, for accounting and checkpoints
+
+    def close(self):
+        """Free what MPI holds."""
+
+
+def row_blocks(start: int, stop: int, width: int) -> list[Rows]:
+    """Cut a range of rows so that a block of this width fits the cache."""
+    size = max(256, BLOCK_BYTES // (4 * max(width, 1)))
+    return [(at, min(at + size, stop)) for at in range(start, stop, size)]
+
+
+def scales(normalisation: str, degree: np.ndarray, halo_degree: np.ndarray, dtype):
+    """(row scale, column scale of owned, column scale of halo); None means 1. Degrees are those of the whole graph."""
+    safe, halo_safe = np.maximum(degree, 1), np.maximum(halo_degree, 1)
+    if normalisation == "mean":
+        return (1.0 / safe).astype(dtype), None, None
+    return ((safe ** -0.5).astype(dtype),) * 2 + ((halo_safe ** -0.5).astype(dtype),)
+
+
+class Storage:
+    """The rows that an aggregation gathers, kept in 16 bits if asked for (arithmetic stays as it is)."""
+
+    def __init__(self, backend, source, precision: str):
+        self.backend, self.source = backend, source
+        self.narrow = backend.zeros(source.shape, np.uint16) if precision == "bf16" else None
+
+    def keep(self, rows: Rows):
+        """These rows of the source are ready."""
+        if self.narrow is not None:
+            block = slice(*rows)
+            self.backend.convert(self.source[block], self.narrow[block])
+
+    @property
+    def rows(self):
+        """What the SpMM gathers from."""
+        return self.source if self.narrow is None else self.narrow
+
+
+def gathers_gradient(hop: Hop) -> bool:
+    """Does this hop carry gradients back? Not if its input is the features themselves."""
+    return hop.source.grad is not None

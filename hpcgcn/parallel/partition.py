@@ -1,0 +1,182 @@
+"""The graph cut into parts, one a rank: boundary rows travel, and interior rows are worked on meanwhile.
+
+Forward: start the messages; interior rows whole (aggregated here, updated by the caller); the boundary rows' local part;
+wait; add the halo's part. Backward: the halo's gradients first, start; interior; boundary; wait; add what arrived.
+A row's gradient of a later layer may still be gathered for the boundary while an earlier layer is already written for the
+interior: that is why fields keep three generations of gradients.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hpcgcn.exchange.codecs import Rows as MessageRows
+from hpcgcn.exchange.exchange import Exchange, Policy, Route
+from hpcgcn.mpi.progress import Progress
+from hpcgcn.parallel.base import Aggregation, Storage, Strategy, gathers_gradient, row_blocks, scales
+
+# Tags keep apart: direction, training or evaluation, and the hop.
+FORWARD_TAG, BACKWARD_TAG, EVALUATION_TAG = 1000, 2000, 3000
+
+
+class Cut:
+    """The matrices and message routes that all hops of a partitioned graph share."""
+
+    def __init__(self, backend, local, normalisation: str):
+        self.backend, self.local, self.n_interior, self.n_owned = backend, local, local.n_interior, local.n_owned
+        rows, columns, halo_columns = scales(normalisation, local.degree, local.halo_degree, backend.dtype)
+        boundary_rows = rows[self.n_interior:]
+        n_boundary = self.n_owned - self.n_interior
+
+        def matrix(structure, row_scale, column_scale):
+            return backend.csr(structure.indptr, structure.indices, structure.n_columns, None, row_scale, column_scale)
+
+        self.inner = matrix(local.inner, rows, columns)
+        self.outer = matrix(local.outer, boundary_rows, halo_columns)              # (n_boundary, n_halo)
+        self.inner_t = matrix(local.inner_t, columns, rows)
+        self.outer_t = matrix(local.outer_t, halo_columns, boundary_rows)          # (n_halo, n_boundary)
+        self.send_rows = [backend.from_host(n.send_rows) for n in local.plan.neighbours]
+        self.n_boundary = n_boundary
+
+    def routes(self, direction: str) -> list[Route]:
+        """Owner to halo (values) or halo to owner (gradients)."""
+        local, routes = self.local, []
+        for neighbour, send_rows in zip(local.plan.neighbours, self.send_rows):
+            owned_ids, halo_ids = local.ids[neighbour.send_rows], local.halo_ids[neighbour.halo]
+            owned = MessageRows(send_rows, self.backend.from_host(owned_ids), owned_ids)
+            halo = MessageRows(None, self.backend.from_host(halo_ids), halo_ids)
+            if direction == "forward":
+                routes.append(Route(neighbour.rank, owned, None, halo, neighbour.halo))
+            else:
+                landed = MessageRows(None, owned.ids, owned_ids)
+                routes.append(Route(neighbour.rank, halo, neighbour.halo, landed, neighbour.landing))
+        return routes
+
+
+class HaloForward(Aggregation):
+    """out = A_inner x + A_outer halo(x)."""
+
+    def __init__(self, cut: Cut, x, out, exchange: Exchange, blocking: bool, precision: str, progress: Progress):
+        self.cut, self.x, self.out, self.exchange = cut, x, out, exchange
+        self.blocking, self.progress = blocking, progress
+        self.storage = Storage(cut.backend, x, precision)
+        self.halo_storage = Storage(cut.backend, exchange.received, precision) if precision == "bf16" else None
+        width = out.shape[1]
+        self.interior = row_blocks(0, cut.n_interior, width)
+        self.boundary = row_blocks(cut.n_interior, cut.n_owned, width)
+
+    def push(self, rows, moment):
+        self.storage.keep(rows)
+        if rows[1] == self.cut.n_owned:                     # boundary rows come last: now all of them are ready
+            self.exchange.start(self.x, moment.epoch)
+        self.progress.poke()
+
+    def pull(self, moment):
+        backend, cut = self.cut.backend, self.cut
+        if self.blocking:
+            self.exchange.finish()
+        for rows in self.interior:
+            backend.spmm(cut.inner, self.storage.rows, self.out, rows=rows)
+            self.progress.poke()
+            yield rows
+        for rows in self.boundary:
+            backend.spmm(cut.inner, self.storage.rows, self.out, rows=rows)
+            self.progress.poke()
+        halo = self._stored(self.exchange.finish())
+        out = self.out[cut.n_interior:]
+        for start, stop in self.boundary:
+            backend.spmm(cut.outer, halo, out, rows=(start - cut.n_interior, stop - cut.n_interior), accumulate=True)
+            yield start, stop
+
+    def _stored(self, halo):
+        if self.halo_storage is None:
+            return halo
+        self.halo_storage.source = halo
+        self.halo_storage.keep((0, halo.shape[0]))
+        return self.halo_storage.rows
+
+
+class HaloBackward(Aggregation):
+    """dx (= or +=) A_inner^T dz, plus what the ranks that read my rows send: their A_outer^T dz."""
+
+    def __init__(self, cut: Cut, dz, dx, adds: bool, exchange: Exchange, blocking: bool, precision: str, progress: Progress):
+        self.cut, self.dz, self.dx, self.adds, self.exchange = cut, dz, dx, adds, exchange
+        self.blocking, self.progress = blocking, progress
+        self.storage = Storage(cut.backend, dz, precision)
+        self.halo_gradient = cut.backend.zeros((cut.local.n_halo, dz.shape[1]))
+        width = dz.shape[1]
+        self.interior = row_blocks(0, cut.n_interior, width)
+        self.boundary = row_blocks(cut.n_interior, cut.n_owned, width)
+
+    def push(self, rows, moment):
+        self.storage.keep(rows)
+        if rows[1] == self.cut.n_owned:
+            self.cut.backend.spmm(self.cut.outer_t, self.storage.rows[self.cut.n_interior:], self.halo_gradient)
+            self.exchange.start(self.halo_gradient, moment.epoch)
+        self.progress.poke()
+
+    def pull(self, moment):
+        backend, cut = self.cut.backend, self.cut
+        if self.blocking:
+            self.exchange.finish()
+        for rows in self.interior:
+            backend.spmm(cut.inner_t, self.storage.rows, self.dx, rows=rows, accumulate=self.adds)
+            self.progress.poke()
+            yield rows
+        for rows in self.boundary:
+            backend.spmm(cut.inner_t, self.storage.rows, self.dx, rows=rows, accumulate=self.adds)
+            self.progress.poke()
+        arrived = self.exchange.finish()
+        for neighbour, send_rows in zip(cut.local.plan.neighbours, cut.send_rows):
+            backend.scatter_add_rows(arrived[neighbour.landing], send_rows, self.dx)
+        yield from self.boundary
+
+
+class PartitionStrategy(Strategy):
+    """One exchange a hop and direction. `policies(hop, direction)` gives the Policy of training's exchanges."""
+
+    def __init__(self, comm, backend, local, model, policies, plain: Policy, *, seed: int, blocking: bool,
+                 precision: str = "fp32"):
+        self.comm, self.backend, self.model = comm, backend, model
+        self.cut = Cut(backend, local, model.shape.normalisation)
+        self.progress = Progress(comm)
+        self.seed, self.blocking, self.precision = seed, blocking, precision
+        self.exchanges = []
+        self.forward = [self._forward(hop, policies(hop.number, "forward"), FORWARD_TAG) for hop in model.hops]
+        self.backward = [self._backward(hop, policies(hop.number, "backward")) if gathers_gradient(hop) else None
+                         for hop in model.hops]
+        self.evaluation = [self._evaluation(hop, training, plain) for hop, training in zip(model.hops, self.forward)]
+        self.blocks = (row_blocks(0, local.n_interior, model.shape.hidden)
+                       + row_blocks(local.n_interior, local.n_owned, model.shape.hidden))
+
+    def _forward(self, hop, policy: Policy, tag: int) -> HaloForward:
+        exchange = self._exchange(hop, "forward", policy, tag)
+        if tag == FORWARD_TAG:
+            self.exchanges.append((hop.number, "forward", exchange))
+        return HaloForward(self.cut, hop.source.value, hop.target.value, exchange, self.blocking, self.precision, self.progress)
+
+    def _backward(self, hop, policy: Policy) -> HaloBackward:
+        exchange = self._exchange(hop, "backward", policy, BACKWARD_TAG)
+        self.exchanges.append((hop.number, "backward", exchange))
+        return HaloBackward(self.cut, hop.target.grad, hop.source.grad, hop.source.adds(hop), exchange, self.blocking,
+                            self.precision, self.progress)
+
+    def _evaluation(self, hop, training: HaloForward, plain: Policy) -> HaloForward:
+        """Exact: training's own exchange if that is exact, or another one."""
+        policy = training.exchange.policy
+        if policy.codec.exact and policy.staleness == 0:
+            return training
+        return self._forward(hop, plain, EVALUATION_TAG)
+
+    def _exchange(self, hop, direction: str, policy: Policy, tag: int) -> Exchange:
+        local = self.cut.local
+        n_landing = local.n_halo if direction == "forward" else local.plan.n_sent
+        # Several ranks send gradients for the same node: each draws its own rounding.
+        lane_of = (lambda rank: 0) if direction == "forward" else (lambda rank: rank + 1)
+        return Exchange(self.comm, self.backend, self.cut.routes(direction), n_landing, hop.source.width, policy,
+                        seed=self.seed, layer=hop.number, tag=tag + hop.number, lane_of=lane_of)
+
+    def close(self):
+        """Take in what is in flight and free the persistent requests."""
+        for aggregation in {id(a): a for a in self.forward + self.backward + self.evaluation if a}.values():
+            aggregation.exchange.close()

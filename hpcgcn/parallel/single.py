@@ -1,0 +1,39 @@
+"""All rows on one rank: the control for all other strategies."""
+
+from __future__ import annotations
+
+from hpcgcn.parallel.base import Aggregation, Storage, Strategy, gathers_gradient, row_blocks, scales
+
+
+class WholeAggregation(Aggregation):
+    """out = A x over all rows, block after block."""
+
+    def __init__(self, backend, matrix, x, out, adds: bool, precision: str):
+        self.backend, self.matrix, self.out, self.adds = backend, matrix, out, adds
+        self.storage = Storage(backend, x, precision)
+        self.blocks = row_blocks(0, out.shape[0], out.shape[1])
+
+    def push(self, rows, moment):
+        self.storage.keep(rows)
+
+    def pull(self, moment):
+        for rows in self.blocks:
+            self.backend.spmm(self.matrix, self.storage.rows, self.out, rows=rows, accumulate=self.adds)
+            yield rows
+
+
+class SingleStrategy(Strategy):
+    """Every hop is one sparse product."""
+
+    def __init__(self, backend, local, model, precision: str = "fp32"):
+        shape = model.shape
+        rows, columns, _ = scales(shape.normalisation, local.degree, local.halo_degree, backend.dtype)
+        forward = backend.csr(local.inner.indptr, local.inner.indices, local.n_owned, None, rows, columns)
+        backward = backend.csr(local.inner_t.indptr, local.inner_t.indices, local.n_owned, None, columns, rows)
+        self.forward = [WholeAggregation(backend, forward, h.source.value, h.target.value, False, precision)
+                        for h in model.hops]
+        self.backward = [WholeAggregation(backend, backward, h.target.grad, h.source.grad, h.source.adds(h), precision)
+                         if gathers_gradient(h) else None for h in model.hops]
+        self.evaluation = self.forward
+        self.blocks = row_blocks(0, local.n_owned, max(shape.hidden, 1))
+        self.exchanges = []

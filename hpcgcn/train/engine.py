@@ -1,0 +1,148 @@
+"""One graph on this rank, ready to run: local matrices, the model over its rows, and the strategy that moves them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hpcgcn.exchange.policies import plain_policy
+from hpcgcn.graph.data import TRAIN, Part, SparseRows
+from hpcgcn.graph.local import build_local
+from hpcgcn.nn.fields import Field, Workspace
+from hpcgcn.nn.models import Hop, Inputs, Model, Shape, build_model
+from hpcgcn.nn.steps import Moment
+from hpcgcn.parallel.partition import PartitionStrategy
+from hpcgcn.parallel.single import SingleStrategy
+
+
+@dataclass
+class Labels:
+    """Labels and splits of the local rows, on the backend and on the host."""
+
+    host: np.ndarray                 # (n_owned,) int32 or (n_owned, n_classes) uint8
+    split: np.ndarray                # (n_owned,) uint8
+    train: object                    # backend: labels with -1 outside the train split, or multi-label targets
+    row_used: object                 # backend, multi-label: 1 for train rows
+    n_train: int                     # over all ranks
+
+    @property
+    def multilabel(self) -> bool:
+        return self.host.ndim == 2
+
+
+class Engine:
+    """Runs a model over one graph, forward and backward. Parameters are shared between engines."""
+
+    def __init__(self, comm, backend, part: Part, shape: Shape, parameters, *, seed: int, parallel: str,
+                 precision: str = "fp32", blocking: bool = False, precompute: bool = False, make_policies=None):
+        self.comm, self.backend, self.shape, self.parameters = comm, backend, shape, parameters
+        self.seed, self.parallel, self.precision, self.blocking = seed, parallel, precision, blocking
+        self.local = build_local(comm, part, shape.self_loops)
+        self.labels = self._labels(part)
+        self.ids = backend.from_host(self.local.ids)
+        inputs = self._inputs(part, precompute)
+        workspace = Workspace(backend, self.local.n_owned)
+        self.model = build_model(backend, shape, parameters, workspace, inputs)
+        # Training's exchanges depend on the hops' widths and on how many rows travel: known only now.
+        self.policies = make_policies(self) if make_policies else None
+        self.strategy = self._strategy(self.model, self.policies)
+
+    # -- set-up -------------------------------------------------------------------------------------------------------
+    def _strategy(self, model: Model, policies):
+        if self.parallel == "single":
+            return SingleStrategy(self.backend, self.local, model, self.precision)
+        plain = plain_policy()
+        return PartitionStrategy(self.comm, self.backend, self.local, model, policies or (lambda hop, direction: plain), plain,
+                                 seed=self.seed, blocking=self.blocking, precision=self.precision)
+
+    def _labels(self, part: Part) -> Labels:
+        order, backend = self.local.order, self.backend
+        host, split = part.labels[order], part.split[order]
+        used = split == TRAIN
+        if host.ndim == 1:
+            used &= host >= 0
+            train = np.where(used, host, -1).astype(np.int32)
+        else:
+            train = np.ascontiguousarray(host, np.uint8)
+        n_train = self.comm.allreduce(int(used.sum()))
+        return Labels(host, split, backend.from_host(train), backend.from_host(used.astype(np.uint8)), n_train)
+
+    def _inputs(self, part: Part, precompute: bool) -> Inputs:
+        order = self.local.order
+        if isinstance(part.features, SparseRows) and not precompute:
+            return Inputs(self.ids, sparse=part.features.take(order))
+        dense = part.features.to_dense() if isinstance(part.features, SparseRows) else part.features
+        rows = self.backend.zeros((len(order), dense.shape[1]))
+        self.backend.copy(np.ascontiguousarray(dense[order], self.backend.dtype), rows)
+        return Inputs(self.ids, dense=rows, aggregated=self._aggregate_once(rows) if precompute else None)
+
+    def _aggregate_once(self, rows):
+        """A @ rows, exactly: layer 1's aggregation of every epoch to come."""
+        width = rows.shape[1]
+        target = Field("aggregated input", self.backend.zeros(rows.shape), None, width)
+        source = Field("input", rows, None, width)
+        once = Model(self.shape, self.parameters, [[], []], [Hop(0, source, target)], target, [])
+        strategy, moment = self._strategy(once, None), Moment(self.seed, 0, False)
+        for block in strategy.blocks:
+            strategy.evaluation[0].push(block, moment)
+        for _ in strategy.evaluation[0].pull(moment):
+            pass
+        strategy.close()
+        return target.value
+
+    # -- passes -------------------------------------------------------------------------------------------------------
+    def _forward(self, aggregations, moment: Moment):
+        """Rows in, complete rows out: the whole forward pass, for every strategy."""
+        model, hops = self.model, len(self.model.hops)
+        for rows in self.strategy.blocks:
+            model.forward(0, rows, moment)
+            if hops:
+                aggregations[0].push(rows, moment)
+        for k, aggregation in enumerate(aggregations):
+            for rows in aggregation.pull(moment):
+                model.forward(k + 1, rows, moment)
+                if k + 1 < hops:
+                    aggregations[k + 1].push(rows, moment)
+
+    def _backward(self, moment: Moment):
+        """Gradients of the logits in, parameter gradients added up."""
+        model, aggregations = self.model, self.strategy.backward
+        for rows in self.strategy.blocks:
+            self._backward_block(len(aggregations), rows, moment)
+        for k in reversed(range(len(aggregations))):
+            if aggregations[k] is None:
+                return
+            for rows in aggregations[k].pull(moment):
+                self._backward_block(k, rows, moment)
+
+    def _backward_block(self, number: int, rows, moment: Moment):
+        self.model.backward(number, rows, moment)
+        aggregation = self.strategy.backward[number - 1] if number else None
+        if aggregation is not None:
+            aggregation.push(rows, moment)
+
+    def train_pass(self, epoch: int) -> float:
+        """Forward, loss, backward; gradients are this rank's share. Returns this rank's sum of the losses of train nodes."""
+        moment = Moment(self.seed, epoch, True)
+        self._forward(self.strategy.forward, moment)
+        self.parameters.zero_grad()
+        loss = self._loss()
+        self._backward(moment)
+        return loss
+
+    def _loss(self) -> float:
+        logits, labels = self.model.logits, self.labels
+        scale = 1.0 / max(labels.n_train, 1)
+        if labels.multilabel:
+            return self.backend.sigmoid_cross_entropy(logits.value, labels.train, labels.row_used, scale, logits.grad)
+        return self.backend.softmax_cross_entropy(logits.value, labels.train, scale, logits.grad)
+
+    def evaluate(self):
+        """Exact logits of the local rows with the current parameters, on the backend."""
+        self._forward(self.strategy.evaluation, Moment(self.seed, 0, False))
+        return self.model.logits.value
+
+    def close(self):
+        """Free what MPI holds."""
+        self.strategy.close()
