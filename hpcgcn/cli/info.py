@@ -1,0 +1,67 @@
+"""hpcgcn info: what a file is, what it holds, and whether it is sound."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from hpcgcn.cli import text
+
+HELP = "show what a file is and holds, and whether it is sound"
+
+_HIDDEN = ("kind", "format", "settings", "split_counts")    # shown in their own places
+
+
+def add_arguments(parser: argparse.ArgumentParser):
+    parser.add_argument("file", help="any file that hpcgcn wrote")
+    parser.add_argument("--json", action="store_true", help="print all facts as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    from hpcgcn.graph.describe import describe
+
+    facts = describe(args.file)
+    print(json.dumps({**facts, "sound": not facts["problems"]}, indent=2) if args.json else _as_text(facts))
+    return 2 if facts["problems"] else 0
+
+
+def _as_text(facts: dict) -> str:
+    head = facts["header"]
+    sections = [
+        text.pairs([("file", f"{facts['path']} ({text.size(facts['bytes'])})"), ("kind", head["kind"]),
+                    *((name, value) for name, value in head.items() if name not in _HIDDEN and value != "")]),
+        _named("settings", head.get("settings", {})),
+        _splits(head.get("split_counts", [])),
+        _named("contents", facts.get("contents", {})),
+        text.table(["dataset", "type", "shape", "size"],
+                   [[d["name"], d["dtype"], " x ".join(map(str, d["shape"])), text.size(d["bytes"])]
+                    for d in facts["datasets"]]),
+        _verdict(facts["problems"])]
+    return "\n\n".join(section for section in sections if section)
+
+
+def _named(title: str, values: dict) -> str:
+    return title + "\n" + text.pairs([(f"  {name}", _short(value)) for name, value in values.items()]) if values else ""
+
+
+def _splits(counts: list[dict]) -> str:
+    if not counts:
+        return ""
+    return text.table(["split", *counts[0]], [[number, *(f"{n:,}" for n in row.values())]
+                                              for number, row in enumerate(counts)])
+
+
+def _short(value, most: int = 100) -> str:
+    """A value on one line, cut where it would fill the screen."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_short(item)}" for name, item in value.items())
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    shown = " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return shown if len(shown) <= most else shown[:most - 4] + " ..."
+
+
+def _verdict(problems: list[str]) -> str:
+    if not problems:
+        return "sound: checksums, ranges and order are right"
+    return "NOT SOUND:\n" + "\n".join(f"  - {problem}" for problem in problems)

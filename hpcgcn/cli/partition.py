@@ -1,0 +1,58 @@
+"""hpcgcn partition: divide a graph among ranks."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+
+from hpcgcn.cli import text
+
+HELP = "divide a graph into one part a rank"
+
+
+def add_arguments(parser: argparse.ArgumentParser):
+    parser.add_argument("graph", help="graph file (or a partition file, to divide it anew)")
+    parser.add_argument("-n", "--parts", type=int, required=True, metavar="P", help="number of parts: one a rank")
+    parser.add_argument("-o", "--output", metavar="FILE", help="partition file to write (<graph>-<P>.h5 beside the graph)")
+    parser.add_argument("--method", choices=("metis", "random", "block"), default="metis",
+                        help="block: equal runs of node ids (%(default)s)")
+    parser.add_argument("--objective", choices=("volume", "cut"), default="volume",
+                        help="what METIS makes small: rows to exchange, or edges cut, which is faster (%(default)s)")
+    parser.add_argument("--balance", choices=("nodes", "edges", "train"), default="nodes",
+                        help="what the parts have equally much of; train: training nodes and nodes (%(default)s)")
+    parser.add_argument("--reorder", choices=("none", "degree", "rcm", "cluster"), default="none",
+                        help="order of the nodes within a part, for cache locality (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="for metis and random (%(default)s)")
+    parser.add_argument("--json", action="store_true", help="print the costs as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    from hpcgcn.graph.divide import check_output, default_partition_path, divide
+    from hpcgcn.graph.store import read_graph
+
+    output = args.output or str(default_partition_path(args.graph, args.parts))
+    check_output(args.graph, output)
+    began = time.perf_counter()
+    costs = divide(read_graph(args.graph), output, args.parts, method=args.method, objective=args.objective,
+                   balance=args.balance, reorder=args.reorder, seed=args.seed, command=text.command_line())
+    seconds = time.perf_counter() - began
+    if args.json:
+        print(json.dumps({"file": output, "method": args.method, "objective": args.objective, "balance_by": args.balance,
+                          "reorder": args.reorder, "seed": args.seed, "seconds": seconds, **costs}, indent=2))
+    else:
+        _print_table(output, seconds, costs)
+    return 0
+
+
+def _print_table(output: str, seconds: float, costs: dict):
+    parts, balance = costs["parts"], costs["balance"]
+    columns = [name for name in ("nodes", "edges", "train", "halo") if name in parts]
+    rows = [[number, *(f"{parts[name][number]:,}" for name in columns)] for number in range(costs["n_parts"])]
+    rows.append(["max/mean", *(f"{balance[name]:.3f}" for name in columns)])
+    print(text.table(["part", *columns], rows) + "\n")
+    print(text.pairs([
+        ("edge cut", f"{costs['edge_cut']:,} ({costs['edge_cut_share']:.1%} of the edges)"),
+        ("halo rows M", f"{costs['halo_rows']:,}"),
+        ("M/N", f"{costs['halo_ratio']:.4f}"),
+        ("written to", f"{output} ({seconds:.1f} s)")]))

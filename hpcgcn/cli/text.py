@@ -1,0 +1,34 @@
+"""Plain text for people: tables, sizes, and the command line that a file is marked with."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+
+
+def command_line() -> str:
+    """The command that runs, as it could be typed again."""
+    return shlex.join(["hpcgcn", *sys.argv[1:]])
+
+
+def pairs(rows: Sequence[tuple[str, object]]) -> str:
+    """Names and values in two columns."""
+    width = max((len(name) for name, _ in rows), default=0)
+    return "\n".join(f"{name:<{width}}  {value}".rstrip() for name, value in rows)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A table with its columns aligned to the right."""
+    cells = [list(head), *([str(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
+    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in cells)
+
+
+def size(n_bytes: int) -> str:
+    """Bytes in the unit that suits them."""
+    for unit in ("B", "KiB", "MiB"):
+        if n_bytes < 1024:
+            return f"{n_bytes:.4g} {unit}"
+        n_bytes /= 1024
+    return f"{n_bytes:.4g} GiB"

@@ -1,0 +1,66 @@
+"""What a file of ours is and holds, as plain facts; the command line prints them."""
+
+from __future__ import annotations
+
+import os
+
+import h5py
+import numpy as np
+
+from hpcgcn.graph.checks import verify
+from hpcgcn.graph.datasets import all_datasets, pieces
+from hpcgcn.graph.header import header, open_file
+
+
+def describe(path: str | os.PathLike) -> dict:
+    """Header, datasets, size, contents and problems of a file; FileError if it cannot be opened.
+
+    `problems` is empty if the file is sound; `contents` are counted from the arrays, and are left out if it is not.
+    """
+    facts = {"path": str(path), "bytes": os.path.getsize(path), "header": header(path), "problems": verify(path)}
+    with open_file(path) as file:
+        facts["datasets"] = [{"name": item.name, "dtype": str(item.dtype), "shape": list(item.shape),
+                              "bytes": item.size * item.dtype.itemsize} for item in all_datasets(file)]
+        if not facts["problems"]:
+            facts["contents"] = {name: value for describer in CONTENTS.get(facts["header"]["kind"], ())
+                                 for name, value in describer(file).items()}
+    return facts
+
+
+def _degrees(file: h5py.File) -> dict:
+    """Mean, smallest and largest number of in-neighbours, and nodes without any."""
+    indptr = file["indptr"]
+    n_nodes = len(indptr) - 1
+    low, high, isolated = n_nodes, 0, 0
+    for rows in pieces(n_nodes, 8):
+        degrees = np.diff(indptr[rows.start:rows.stop + 1])
+        low, high = min(low, int(degrees.min())), max(high, int(degrees.max()))
+        isolated += int(np.count_nonzero(degrees == 0))
+    return {"degree": {"mean": int(indptr[-1]) / n_nodes, "min": low, "max": high}, "isolated_nodes": isolated}
+
+
+def _labels(file: h5py.File) -> dict:
+    """How many nodes are labelled, and the nodes of every class."""
+    labels, n_classes = file["labels"], int(file.attrs["n_classes"])
+    per_class = np.zeros(n_classes, np.int64)
+    labelled = 0
+    for rows in pieces(len(labels), 4 * (1 if labels.ndim == 1 else n_classes)):
+        block = labels[rows]
+        if labels.ndim == 2:
+            per_class += block.sum(axis=0, dtype=np.int64)
+            labelled += int(np.count_nonzero(block.any(axis=1)))
+        else:
+            per_class += np.bincount(block[block >= 0], minlength=n_classes)
+            labelled += int(np.count_nonzero(block >= 0))
+    return {"labelled_nodes": labelled, "class_sizes": per_class.tolist()}
+
+
+def _parts(file: h5py.File) -> dict:
+    """Nodes and edges of every part."""
+    offsets = file["offsets"][...]
+    ends = file["indptr"][offsets]
+    return {"parts": {"nodes": np.diff(offsets).tolist(), "edges": np.diff(ends).tolist()}}
+
+
+# What is counted for each kind of file: functions of the open file that return facts.
+CONTENTS = {"graph": (_degrees, _labels), "partition": (_degrees, _labels, _parts)}
