@@ -27,3 +27,59 @@ BACKENDS = {
     "native-avx2": lambda: native("avx2"),
     "native-avx512": lambda: native("avx512"),
 }
+
+
+CANARY_ITEMS, CANARY_BYTE = 13, 0xA5    # an odd number of items, so that arrays are aligned to no more than an item
+
+
+class Arena:
+    """Arrays on a backend with canaries on both sides; `check` finds stray writes to any of them."""
+
+    def __init__(self, backend: Backend):
+        self.backend = backend
+        self.whole = []
+
+    def put(self, values, dtype=None):
+        """A copy of `values` on the backend; floats become the backend's type unless a dtype is given."""
+        values = np.asarray(values)
+        if dtype is None:
+            dtype = self.backend.dtype if values.dtype.kind == "f" else values.dtype
+        flat = np.ascontiguousarray(values, dtype).ravel()
+        guard = np.full(CANARY_ITEMS * flat.itemsize, CANARY_BYTE, np.uint8).view(flat.dtype)
+        whole = self.backend.from_host(np.concatenate([guard, flat, guard]))
+        self.whole.append(whole)
+        return whole[CANARY_ITEMS:CANARY_ITEMS + flat.size].reshape(values.shape)
+
+    def get(self, array) -> np.ndarray:
+        """A copy of a backend array on the host."""
+        return np.array(self.backend.to_host(array))
+
+    def garbage(self, shape, dtype=None):
+        """An output array full of NaN (or of the largest integer), for what must be overwritten."""
+        dtype = np.dtype(dtype or self.backend.dtype)
+        return self.put(np.full(shape, np.nan if dtype.kind == "f" else np.iinfo(dtype).max, dtype), dtype)
+
+    def csr(self, csr, **scales):
+        """A handle from (indptr, indices, n_columns); scales are host arrays, of the backend's type."""
+        indptr, indices, n_columns = csr
+        scales = {name: None if value is None else np.asarray(value, self.backend.dtype)
+                  for name, value in scales.items()}
+        return self.backend.csr(indptr, indices, n_columns, **scales)
+
+    def check(self):
+        """Fail if anything was written outside the arrays that were put here."""
+        for whole in self.whole:
+            host = np.array(self.backend.to_host(whole))
+            for guard in (host[:CANARY_ITEMS], host[-CANARY_ITEMS:]):
+                assert (guard.view(np.uint8) == CANARY_BYTE).all(), "a kernel wrote outside its array"
+
+
+def close(actual, expected, bound=None, terms=1):
+    """Assert |actual - expected| <= (terms + 8) roundings of `bound`, the sum of the terms' magnitudes.
+
+    The roundings are those of actual's type: a sum of n numbers in any order errs by at most n of them.
+    """
+    bound = np.abs(expected) if bound is None else bound
+    epsilon = np.finfo(actual.dtype).eps
+    tiny = np.finfo(actual.dtype).tiny
+    np.testing.assert_array_less(np.abs(actual - expected), (terms + 8) * epsilon * np.asarray(bound) + tiny)
