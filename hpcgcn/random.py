@@ -42,7 +42,7 @@ def bits16(draw_key, ids: np.ndarray, width: int) -> np.ndarray:
     blocks = np.arange((width + 7) // 8, dtype=np.uint64)[None, :]
     words = philox((blocks, ids & _LOW, ids >> _SHIFT, 0), draw_key)
     halves = np.stack([half for w in words for half in (w & np.uint64(0xFFFF), w >> np.uint64(16))], axis=-1)
-    return np.ascontiguousarray(halves.reshape(len(ids), -1)[:, :width].astype(np.uint16))
+    return np.ascontiguousarray(halves.reshape(len(ids), blocks.size * 8)[:, :width].astype(np.uint16))
 
 
 def uniform(draw_key, n: int) -> np.ndarray:

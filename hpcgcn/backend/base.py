@@ -155,6 +155,7 @@ class Backend(abc.ABC):
         ids (n,) int64: the global id of each coded row, for the draws. Layout of out: n pairs (zero, step), each
         number bfloat16, or float32 if `wide`; then n rows of ceil(width * bits / 8) bytes, element 0 in the lowest bits
         of byte 0. All arithmetic is float32, each operation rounded to nearest, none fused:
+            min and max of the row, each + 0.0 (so that a -0 is stored as 0: which of two zeros is less is open),
             levels = 2^bits - 1, zero = min(row) rounded DOWN to the stored type (exact if wide),
             step = float32((float64(max) - float64(zero)) / levels) rounded to nearest, then moved UP to the next
                    float32 while float64(zero) + levels * float64(step) < max, then rounded UP to the stored type,

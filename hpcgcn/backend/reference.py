@@ -183,7 +183,7 @@ class ReferenceBackend(Backend):
         padded = np.zeros((n, -(-width // per_byte) * per_byte), np.uint8)
         padded[:, :width] = q
         shifts = (np.arange(per_byte) * bits).astype(np.uint8)
-        packed = np.bitwise_or.reduce(padded.reshape(n, -1, per_byte) << shifts, axis=2)
+        packed = np.bitwise_or.reduce(padded.reshape(n, padded.shape[1] // per_byte, per_byte) << shifts, axis=2)
         out[:len(header)] = np.frombuffer(header, np.uint8)
         out[len(header):len(header) + packed.size] = packed.ravel()
 
@@ -194,7 +194,7 @@ class ReferenceBackend(Backend):
         stored = (stored.view(np.float32) if wide else from_bf16(stored.view(np.uint16))).reshape(n, 2)
         packed = data[header_bytes:header_bytes + n * row_bytes].reshape(n, row_bytes)
         shifts = (np.arange(8 // bits) * bits).astype(np.uint8)
-        q = ((packed[:, :, None] >> shifts) & np.uint8(2 ** bits - 1)).reshape(n, -1)[:, :width]
+        q = ((packed[:, :, None] >> shifts) & np.uint8(2 ** bits - 1)).reshape(n, row_bytes * (8 // bits))[:, :width]
         with np.errstate(all="ignore"):
             out[...] = q.astype(np.float32) * stored[:, 1:] + stored[:, :1]
 
@@ -278,7 +278,7 @@ def quantiser_range(rows: np.ndarray, bits: int, wide: bool) -> tuple[np.ndarray
     if rows.shape[1] == 0:
         return np.zeros(len(rows), np.float32), np.zeros(len(rows), np.float32)
     levels = 2 ** bits - 1
-    low, high = rows.min(axis=1), rows.max(axis=1)
+    low, high = rows.min(axis=1) + np.float32(0), rows.max(axis=1) + np.float32(0)      # -0 becomes 0
     with np.errstate(all="ignore"):
         zero = low if wide else bf16_towards(low, upward=False)
         step = ((high.astype(np.float64) - zero) / levels).astype(np.float32)

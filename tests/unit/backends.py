@@ -82,4 +82,5 @@ def close(actual, expected, bound=None, terms=1):
     bound = np.abs(expected) if bound is None else bound
     epsilon = np.finfo(actual.dtype).eps
     tiny = np.finfo(actual.dtype).tiny
-    np.testing.assert_array_less(np.abs(actual - expected), (terms + 8) * epsilon * np.asarray(bound) + tiny)
+    allowed = np.broadcast_to((terms + 8) * epsilon * np.asarray(bound) + tiny, np.shape(actual))
+    np.testing.assert_array_less(np.abs(actual - expected), allowed)

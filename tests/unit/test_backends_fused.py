@@ -1,0 +1,233 @@
+"""Random draws, fused row-wise steps, losses and Adam on all backends, against straightforward NumPy in float64."""
+
+import numpy as np
+import pytest
+from backends import close
+
+from hpcgcn import random
+
+WIDTHS = (1, 3, 7, 16, 41, 128, 602)
+KEY = random.key(7, 3, 1, random.DROPOUT)
+THRESHOLD = random.dropout_threshold(0.3)
+SCALE = float(np.float32(65536 / (65536 - THRESHOLD)))
+
+
+def numbers(*shape, seed=0):
+    """Standard normal numbers in float64 that fp32 holds exactly."""
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32).astype(np.float64)
+
+
+def big_ids(n):
+    """Node ids on both sides of 2^32."""
+    return (np.arange(n, dtype=np.int64) - n // 2) * 3 + 2 ** 32
+
+
+# -- random bits and dropout ------------------------------------------------------------------------------------------
+
+def philox_scalar(counter, key):
+    """Philox4x32-10 in plain integers, written from the algorithm's definition."""
+    c, k = list(counter), list(key)
+    for _ in range(10):
+        first, second = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+        c = [(second >> 32) ^ c[1] ^ k[0], second & 0xFFFFFFFF, (first >> 32) ^ c[3] ^ k[1], first & 0xFFFFFFFF]
+        k = [(k[0] + 0x9E3779B9) & 0xFFFFFFFF, (k[1] + 0xBB67AE85) & 0xFFFFFFFF]
+    return c
+
+
+def test_the_scalar_philox_gives_the_published_words():
+    assert philox_scalar((0, 0, 0, 0), (0, 0)) == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
+    ones = 0xFFFFFFFF
+    assert philox_scalar((ones,) * 4, (ones,) * 2) == [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]
+
+
+@pytest.mark.parametrize("width", (1, 3, 8, 9, 41, 64, 130, 602))
+def test_random_bits_are_philox_by_id_and_column(backend, arena, width):
+    ids = np.array([0, 1, 2 ** 32 - 1, 2 ** 32, 2 ** 40 + 17], np.int64)
+    out = arena.garbage((5, width), np.uint16)
+    backend.random_bits(KEY, arena.put(ids), out)
+    bits = arena.get(out)
+    for row, node in enumerate(ids.tolist()):
+        for column in {0, width // 2, width - 1}:
+            words = philox_scalar((column // 8, node & 0xFFFFFFFF, node >> 32, 0), KEY)
+            assert bits[row, column] == words[column % 8 // 2] >> (16 * (column % 2)) & 0xFFFF
+    assert (bits == random.bits16(KEY, ids, width)).all()
+
+
+@pytest.mark.parametrize("width", (1, 41, 512, 513, 1100))
+@pytest.mark.parametrize("in_place", [False, True])
+def test_dropout(backend, arena, width, in_place):
+    x, ids = numbers(9, width), big_ids(9)
+    source = arena.put(x)
+    out = source if in_place else arena.garbage(x.shape)
+    backend.dropout(source, out, KEY, THRESHOLD, arena.put(ids))
+    keep = random.bits16(KEY, ids, width) >= THRESHOLD
+    assert ((arena.get(out) != 0) == keep).all()
+    close(arena.get(out), np.where(keep, x * SCALE, 0))
+
+
+def test_dropout_with_a_threshold_of_zero_is_a_copy(backend, arena):
+    x, out = numbers(5, 7), arena.garbage((5, 7))
+    backend.dropout(arena.put(x), out, None, 0, None)
+    assert (arena.get(out) == x).all()
+
+
+# -- epilogue ---------------------------------------------------------------------------------------------------------
+
+def normalised(y):
+    """LayerNorm without its parameters: xhat and rstd."""
+    rstd = 1 / np.sqrt(y.var(axis=1) + 1e-5)
+    return (y - y.mean(axis=1, keepdims=True)) * rstd[:, None], rstd
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("drop", [False, True], ids=["keep", "drop"])
+@pytest.mark.parametrize("biased", [False, True], ids=["plain", "bias"])
+def test_epilogue_forward_without_norm(backend, arena, width, drop, biased):
+    y, bias, ids = numbers(23, width), numbers(width, seed=1), big_ids(23)
+    source, out = arena.put(y), arena.garbage((23, width))
+    backend.epilogue_forward(source, out, bias=arena.put(bias) if biased else None, key=KEY if drop else None,
+                             threshold=THRESHOLD if drop else 0, ids=arena.put(ids) if drop else None)
+    total = y + bias if biased else y
+    close(arena.get(source), total, np.abs(y) + np.abs(bias))
+    keep = random.bits16(KEY, ids, width) >= THRESHOLD if drop else True
+    close(arena.get(out), np.where(keep, np.maximum(total, 0) * (SCALE if drop else 1), 0), np.abs(y) + np.abs(bias))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("drop", [False, True], ids=["keep", "drop"])
+@pytest.mark.parametrize("place", ["apart", "xhat is y"])
+def test_epilogue_forward_with_norm(backend, arena, width, drop, place):
+    y, bias, gamma, beta = numbers(23, width), *(numbers(width, seed=s) for s in (1, 2, 3))
+    ids, source, out, rstd = big_ids(23), arena.put(y), arena.garbage((23, width)), arena.garbage(23)
+    xhat = source if place == "xhat is y" else arena.garbage((23, width))
+    backend.epilogue_forward(source, out, arena.put(bias), arena.put(gamma), arena.put(beta), xhat, rstd,
+                             KEY if drop else None, THRESHOLD if drop else 0, arena.put(ids) if drop else None)
+    # What the norm divides by may be small beside what it subtracts: errors grow by that factor, at most 1 / sqrt(1e-5).
+    expected_xhat, expected_rstd = normalised(y + bias)
+    grown = (np.abs(y + bias).max(axis=1) + 1) * np.maximum(expected_rstd, 1)
+    close(arena.get(rstd), expected_rstd, expected_rstd * grown * 4, width)
+    close(arena.get(xhat), expected_xhat, grown[:, None] * 4, width)
+    keep = random.bits16(KEY, ids, width) >= THRESHOLD if drop else True
+    expected = np.where(keep, np.maximum(expected_xhat * gamma + beta, 0) * (SCALE if drop else 1), 0)
+    close(arena.get(out), expected, (grown[:, None] * np.abs(gamma) + np.abs(beta)) * 8, width)
+
+
+def test_epilogue_in_place_and_of_no_rows(backend, arena):
+    y = numbers(4, 5)
+    source = arena.put(y)
+    backend.epilogue_forward(source, source)
+    assert (arena.get(source) == np.maximum(y, 0)).all()
+    none = arena.garbage((0, 5))
+    backend.epilogue_forward(none, none, bias=arena.put(numbers(5)))
+    dbias = arena.put(numbers(5))
+    backend.epilogue_backward(none, none, none, dbias=dbias)
+    assert (arena.get(dbias) == numbers(5)).all()
+
+
+def test_epilogue_lets_a_nan_through(backend, arena):
+    y, out = numbers(3, 41), arena.garbage((3, 41))
+    y[1, 2] = np.nan
+    backend.epilogue_forward(arena.put(y), out)
+    assert np.isnan(arena.get(out)[1, 2]) and np.isnan(arena.get(out)).sum() == 1
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("n", [1, 200])
+@pytest.mark.parametrize("normed", [False, True], ids=["plain", "norm"])
+@pytest.mark.parametrize("in_place", [False, True], ids=["apart", "in place"])
+def test_epilogue_backward(backend, arena, width, n, normed, in_place):
+    dout, y, gamma = numbers(n, width), numbers(n, width, seed=1), numbers(width, seed=2)
+    xhat, rstd = (array.astype(np.float32).astype(np.float64) for array in normalised(y))
+    out = np.maximum(numbers(n, width, seed=3), 0)
+    before = {name: numbers(width, seed=seed) for seed, name in enumerate(("dgamma", "dbeta", "dbias"), 4)}
+    sums = {name: arena.put(values) for name, values in before.items()}
+    gradient = arena.put(dout)
+    dy = gradient if in_place else arena.garbage((n, width))
+    if normed:
+        backend.epilogue_backward(gradient, arena.put(out), dy, SCALE, arena.put(gamma), arena.put(xhat),
+                                  arena.put(rstd), **sums)
+    else:
+        backend.epilogue_backward(gradient, arena.put(out), dy, SCALE, dbias=sums["dbias"])
+    dv = np.where(out != 0, dout * SCALE, 0)
+    expected = dv
+    bound = np.abs(dv) + 1e-30
+    if normed:
+        dxhat = dv * gamma
+        expected = rstd[:, None] * (dxhat - dxhat.mean(axis=1, keepdims=True)
+                                    - xhat * (dxhat * xhat).mean(axis=1, keepdims=True))
+        bound = rstd[:, None] * (np.abs(dxhat) + np.abs(dxhat).mean(axis=1, keepdims=True)
+                                 + np.abs(xhat) * np.abs(dxhat * xhat).mean(axis=1, keepdims=True)) * 2 + 1e-30
+        close(arena.get(sums["dgamma"]), before["dgamma"] + (dv * xhat).sum(axis=0),
+              np.abs(before["dgamma"]) + np.abs(dv * xhat).sum(axis=0), n)
+        close(arena.get(sums["dbeta"]), before["dbeta"] + dv.sum(axis=0),
+              np.abs(before["dbeta"]) + np.abs(dv).sum(axis=0), n)
+    close(arena.get(dy), expected, bound, width)
+    close(arena.get(sums["dbias"]), before["dbias"] + expected.sum(axis=0),
+          np.abs(before["dbias"]) + bound.sum(axis=0), n + width)
+
+
+# -- losses -----------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("n_classes", WIDTHS)
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("size", [1.0, 30.0, 1000.0])
+def test_softmax_cross_entropy(backend, arena, n_classes, in_place, size):
+    n = 75
+    logits = np.float32(numbers(n, n_classes) * size).astype(np.float64)
+    labels = np.random.default_rng(0).integers(-1, n_classes, n).astype(np.int32)
+    source = arena.put(logits)
+    out = source if in_place else arena.garbage((n, n_classes))
+    loss = backend.softmax_cross_entropy(source, arena.put(labels), 0.25, out)
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    softmax = np.exp(shifted) / np.exp(shifted).sum(axis=1, keepdims=True)
+    used, onehot = labels >= 0, labels[:, None] == np.arange(n_classes)
+    losses = (np.log(np.exp(shifted).sum(axis=1)) - (shifted * onehot).sum(axis=1))[used]
+    epsilon = np.finfo(backend.dtype).eps
+    assert abs(loss - losses.sum()) <= 8 * epsilon * (n_classes + np.abs(losses).sum() + np.abs(shifted).max())
+    # e^x in fp32 errs by |x| roundings, and x reaches 100 before e^x no longer matters.
+    close(arena.get(out), np.where(used[:, None], (softmax - onehot) * 0.25, 0), 1.0, n_classes + min(100, 8 * size))
+
+
+@pytest.mark.parametrize("n_classes", WIDTHS)
+@pytest.mark.parametrize("size", [1.0, 30.0, 1000.0])
+def test_sigmoid_cross_entropy(backend, arena, n_classes, size):
+    n = 75
+    logits = np.float32(numbers(n, n_classes) * size).astype(np.float64)
+    targets = (numbers(n, n_classes, seed=1) > 0).astype(np.uint8)
+    row_used = (np.arange(n) % 3 > 0).astype(np.uint8)
+    out = arena.garbage((n, n_classes))
+    loss = backend.sigmoid_cross_entropy(arena.put(logits), arena.put(targets), arena.put(row_used), 0.25, out)
+    used = row_used[:, None] != 0
+    losses = np.where(used, np.logaddexp(0, logits) - logits * targets, 0)
+    epsilon = np.finfo(backend.dtype).eps
+    assert abs(loss - losses.sum()) <= 16 * epsilon * (np.abs(losses) + np.abs(logits) + 1).sum()
+    sigmoid = np.exp(-np.logaddexp(0, -logits))
+    close(arena.get(out), np.where(used, (sigmoid - targets) * 0.25, 0), 1.0, min(100, 8 * size))
+
+
+def test_losses_of_no_rows_are_zero(backend, arena):
+    none = arena.garbage((0, 5))
+    assert backend.softmax_cross_entropy(none, arena.put(np.zeros(0, np.int32)), 1.0, none) == 0.0
+    bytes_ = arena.put(np.zeros((0, 5), np.uint8))
+    assert backend.sigmoid_cross_entropy(none, bytes_, arena.put(np.zeros(0, np.uint8)), 1.0, none) == 0.0
+
+
+# -- Adam -------------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("n", [0, 1, 17, 10_001])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.01])
+def test_adam_takes_three_steps(backend, arena, n, weight_decay):
+    param, m, v = numbers(n), np.zeros(n), np.zeros(n)
+    arrays = [arena.put(values) for values in (param, m, v)]
+    lr, beta1, beta2, epsilon = 0.01, 0.9, 0.999, 1e-8
+    for step in (1, 2, 3):
+        gradient = numbers(n, seed=step)
+        corrections = 1 - beta1 ** step, 1 - beta2 ** step
+        backend.adam(arrays[0], arena.put(gradient), *arrays[1:], lr, beta1, beta2, epsilon, weight_decay, *corrections)
+        g = gradient + weight_decay * param
+        m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
+        param = param - lr * (m / corrections[0]) / (np.sqrt(v / corrections[1]) + epsilon)
+    # beta2 itself is rounded: 1 - beta2 = 0.001 keeps only some 14 of fp32's 24 bits if it is taken from the rounded one.
+    close(arena.get(arrays[0]), param, np.abs(param) + 1, 8)
+    close(arena.get(arrays[1]), m, np.abs(m) + 1, 8)
+    close(arena.get(arrays[2]), v, np.abs(v) + 0.01, 8)
