@@ -94,6 +94,7 @@ class Config:
     output: str = setting("runs", "run", "where result folders go")
     resume: str = setting("never", "run", "never; auto: from the last checkpoint if there is one; must: fail without one",
                           choices=("never", "auto", "must"))
+    overwrite: bool = setting(False, "run", "throw away what an earlier run of this name left")
     checkpoint_every: int = setting(50, "run", "epochs between checkpoints; 0: only at the end", low=0)
     keep: int = setting(2, "run", "checkpoints to keep", low=1)
     time_limit: float = setting(0.0, "run", "stop cleanly after this many minutes; 0: no limit", low=0.0)

@@ -1,0 +1,72 @@
+"""What an epoch cost: bytes by hop and direction, and where the seconds went, gathered from all ranks."""
+
+from __future__ import annotations
+
+import numpy as np
+
+SCALARS = ("seconds", "wait", "pack", "unpack", "allreduce", "bytes_sent", "bytes_received", "bytes_parameters",
+           "bytes_plain", "stale_uses", "uses", "flight")
+
+
+def exchange_columns(exchanges) -> list[str]:
+    """Names of the columns that hold one exchange's bytes."""
+    return [f"bytes_{direction}_{hop}" for hop, direction, _ in exchanges]
+
+
+class EpochLedger:
+    """Collects one epoch's meters; rank 0 gets everyone's."""
+
+    def __init__(self, comm, exchanges):
+        self.comm, self.exchanges = comm, exchanges
+        self.totals = np.zeros((comm.size, len(SCALARS) + len(exchanges)))
+        self.n_epochs = 0
+        self.reset()
+
+    def reset(self):
+        """Forget what was counted since the last collect (an evaluation, say)."""
+        for _, _, exchange in self.exchanges:
+            exchange.meter = type(exchange.meter)()
+
+    def collect(self, seconds: float, allreduce: float, rate: float) -> dict | None:
+        """This epoch as a row for metrics.csv, on rank 0; None elsewhere."""
+        meters = [exchange.meter for _, _, exchange in self.exchanges]
+        mine = [seconds, *(sum(m.seconds[k] for m in meters) for k in ("wait", "pack", "unpack")), allreduce]
+        mine += [sum(getattr(m, name) for m in meters) for name in SCALARS[5:]]
+        mine += [m.bytes_sent for m in meters]
+        everyone = np.empty_like(self.totals) if self.comm.rank == 0 else None
+        self.comm.Gather(np.array(mine, np.float64), everyone)
+        self.reset()
+        if everyone is None:
+            return None
+        self.totals += everyone
+        self.n_epochs += 1
+        return self._row(everyone, rate)
+
+    def _row(self, everyone: np.ndarray, rate: float) -> dict:
+        value = dict(zip(SCALARS, everyone.sum(axis=0)))
+        seconds = float(everyone[:, 0].max())
+        busy = value["wait"] + value["pack"] + value["unpack"] + value["allreduce"]
+        row = {"seconds": seconds, "wait_seconds": float(value["wait"]), "pack_seconds": float(value["pack"]),
+               "unpack_seconds": float(value["unpack"]), "allreduce_seconds": float(value["allreduce"]),
+               "compute_seconds": float(value["seconds"] - busy),
+               "bytes_sent": int(value["bytes_sent"]), "bytes_received": int(value["bytes_received"]),
+               "bytes_parameters": int(value["bytes_parameters"]), "bytes_uncompressed": int(value["bytes_plain"]),
+               "stale_share": float(value["stale_uses"] / value["uses"]) if value["uses"] else 0.0,
+               "hidden_share": float(1 - value["wait"] / value["flight"]) if value["flight"] else 0.0,
+               "rate": float(rate)}
+        sent = everyone[:, len(SCALARS):].sum(axis=0)
+        return row | {name: int(n) for name, n in zip(exchange_columns(self.exchanges), sent)}
+
+    def summary(self) -> dict:
+        """Totals of the run so far, and each rank's mean epoch. Only on rank 0."""
+        total, n = dict(zip(SCALARS, self.totals.sum(axis=0))), max(self.n_epochs, 1)
+        ranks = [{"rank": rank, **{f"{name}_seconds": row[SCALARS.index(name)] / n
+                                   for name in ("wait", "pack", "unpack", "allreduce")},
+                  "compute_seconds": (row[0] - row[1:5].sum()) / n} for rank, row in enumerate(self.totals)]
+        return {"bytes_sent": int(total["bytes_sent"]), "bytes_uncompressed": int(total["bytes_plain"]),
+                "compression": float(total["bytes_plain"] / total["bytes_sent"]) if total["bytes_sent"] else 1.0,
+                "stale_share": float(total["stale_uses"] / total["uses"]) if total["uses"] else 0.0,
+                "hidden_share": float(1 - total["wait"] / total["flight"]) if total["flight"] else 0.0,
+                "bytes_by_exchange": {name: int(x) for name, x in zip(exchange_columns(self.exchanges),
+                                                                      self.totals[:, len(SCALARS):].sum(axis=0))},
+                "ranks": ranks}

@@ -1,0 +1,169 @@
+"""A whole run: load, train, evaluate, keep. The same function serves the command line and scripts."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import time
+from dataclasses import dataclass
+
+from hpcgcn.backend import make_backend
+from hpcgcn.config import Config
+from hpcgcn.exchange.policies import check_combination
+from hpcgcn.mpi.world import EXIT_RUN_AGAIN, StopRequest, agree, local_rank, on_root
+from hpcgcn.train import checkpoint
+from hpcgcn.train.folder import RunFolder
+from hpcgcn.train.source import load_part
+from hpcgcn.train.trainer import EpochLedger, Trainer, describe, metrics_file
+
+
+@dataclass
+class Result:
+    """How a run ended. `exit_code` is 0, or 75 if it stopped early and wants to be started again."""
+
+    folder: str
+    summary: dict
+    exit_code: int
+
+
+def threads_per_rank(comm, wanted: int) -> int:
+    """ranks x threads = cores of the host, within what this process may use."""
+    if wanted:
+        return wanted
+    _, ranks_here = local_rank(comm)
+    return max(1, min(len(os.sched_getaffinity(0)), (os.cpu_count() or 1) // ranks_here))
+
+
+def open_backend(comm, config: Config):
+    """The backend of the settings, with a note to the user if it is not the expected one."""
+    with agree(comm):
+        backend, note = make_backend(config.backend, config.dtype, threads_per_rank(comm, config.threads), comm, config.mpi)
+    if note and comm.rank == 0:
+        print(f"hpcgcn: {note}", file=sys.stderr, flush=True)
+    return backend
+
+
+def train(source, config: Config, comm=None) -> Result:
+    """Train on a graph file, a partition file, or (one rank) a Graph. Collective over `comm` (default: all ranks)."""
+    if comm is None:
+        from hpcgcn.mpi.world import world
+        comm = world()
+    with agree(comm):
+        check_combination(config)
+    say = _printer(comm, config)
+    part = load_part(comm, source, config)
+    backend = open_backend(comm, config)
+    folder = RunFolder(on_root(comm, lambda: RunFolder.prepare(config, source).path))
+    finished = on_root(comm, _finished, folder, config)
+    if finished:
+        say(f"{folder.path} is finished ({config.epochs} epochs): nothing to do")
+        return Result(folder.path, finished, 0)
+    with agree(comm):
+        trainer = Trainer(comm, backend, part, config)
+    del part
+    _resume(trainer, folder, say)
+    try:
+        return _run(trainer, folder, say)
+    finally:
+        # After an error on this rank alone the others may never answer: freeing is for the good end only.
+        if sys.exc_info()[0] is None:
+            trainer.close()
+
+
+def _printer(comm, config: Config):
+    def say(text: str):
+        if comm.rank == 0 and not config.quiet:
+            print(text, flush=True)
+    return say
+
+
+def _finished(folder: RunFolder, config: Config) -> dict | None:
+    summary = folder.read_summary() if config.resume != "never" else None
+    return summary if summary and summary["epochs"] >= config.epochs and not summary["stopped_early"] else None
+
+
+def _resume(trainer: Trainer, folder: RunFolder, say):
+    config, comm = trainer.config, trainer.comm
+    path = on_root(comm, checkpoint.newest, folder.checkpoints) if config.resume != "never" else None
+    if path is None:
+        return
+    with agree(comm):
+        note = trainer.restore(path)
+    say(f"resuming from {path}: {trainer.epoch} epochs done" + (f"; {note}" if note else ""))
+
+
+def _run(trainer: Trainer, folder: RunFolder, say) -> Result:
+    """The epochs, with evaluation, metrics and checkpoints between them."""
+    config, comm = trainer.config, trainer.comm
+    began, first_epoch = time.perf_counter(), trainer.epoch
+    ledger = EpochLedger(comm, trainer.engine.strategy.exchanges)
+    metrics = metrics_file(trainer, folder)
+    stopped, found, training_seconds, times = False, {}, 0.0, []
+    with StopRequest() as request:
+        while trainer.epoch < config.epochs and not stopped:
+            late = config.time_limit and time.perf_counter() - began > 60 * config.time_limit
+            epoch_began = time.perf_counter()
+            rate = trainer.rate.rate(trainer.epoch)
+            ledger.reset()
+            loss, stopped, allreduce = trainer.run_epoch(bool(request.received or late))
+            seconds = time.perf_counter() - epoch_began
+            training_seconds += seconds
+            times.append(seconds)
+            row = ledger.collect(seconds, allreduce, rate)
+            last = trainer.epoch == config.epochs
+            found = {}
+            if last or stopped or (config.eval_every and trainer.epoch % config.eval_every == 0):
+                found = trainer.evaluate()
+                trainer.remember_best(found)
+                say(_progress_line(trainer, loss, found, times))
+            if metrics:
+                metrics.write({"epoch": trainer.epoch - 1, "loss": loss, **{k: v for k, v in found.items() if v == v}, **row})
+            if last or stopped or (config.checkpoint_every and trainer.epoch % config.checkpoint_every == 0):
+                trainer.save(folder)
+    stopped = stopped and trainer.epoch < config.epochs
+    found = found or trainer.evaluate()
+    summary = _summary(trainer, ledger, found, stopped, training_seconds, trainer.epoch - first_epoch)
+    if metrics:
+        metrics.close()
+        folder.write_summary(summary)
+    say(_closing_lines(folder, summary, stopped, config))
+    return Result(folder.path, summary, EXIT_RUN_AGAIN if stopped else 0)
+
+
+def _progress_line(trainer: Trainer, loss: float, found: dict, times: list[float]) -> str:
+    recent = sorted(times[-50:])[len(times[-50:]) // 2]
+    parts = "  ".join(f"{name} {value:.4f}" for name, value in found.items())
+    return f"epoch {trainer.epoch:>5}/{trainer.config.epochs}  loss {loss:.4f}  {parts}  {1000 * recent:.1f} ms/epoch"
+
+
+def peak_memory(comm) -> tuple[int, int]:
+    """Peak resident bytes: the largest of any rank, and the sum over ranks."""
+    mine = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    from mpi4py import MPI
+    return comm.allreduce(mine, MPI.MAX), comm.allreduce(mine)
+
+
+def _summary(trainer: Trainer, ledger: EpochLedger, found, stopped: bool, seconds: float, n_epochs: int) -> dict:
+    largest, total = peak_memory(trainer.comm)
+    facts = describe(trainer)
+    return {"epochs": trainer.epoch, "stopped_early": stopped, "final": {k: _number(v) for k, v in found.items()},
+            "best": {"epoch": trainer.best.epoch, "val": _number(trainer.best.val), "test": _number(trainer.best.test)},
+            "training_seconds": seconds, "seconds_per_epoch": seconds / n_epochs if n_epochs else 0.0,
+            "peak_memory_bytes": {"largest_rank": largest, "all_ranks": total}, **ledger.summary(), **facts}
+
+
+def _number(value: float):
+    """JSON has no NaN."""
+    return value if value == value and abs(value) != float("inf") else None
+
+
+def _closing_lines(folder: RunFolder, summary: dict, stopped: bool, config: Config) -> str:
+    if stopped:
+        return (f"stopped early after {summary['epochs']} of {config.epochs} epochs, with a checkpoint: run the same command "
+                f"with --resume auto to go on (exit code {EXIT_RUN_AGAIN})")
+    best = summary["best"]
+    score = f"test {best['test']:.4f} at the best validation (epoch {best['epoch']})" if best["test"] is not None else "done"
+    return (f"{score}; {summary['seconds_per_epoch'] * 1000:.1f} ms/epoch, {summary['bytes_sent'] / 1e6:.1f} MB sent, "
+            f"compression {summary['compression']:.1f}, peak memory {summary['peak_memory_bytes']['largest_rank'] / 2**20:.0f} "
+            f"MiB a rank\nresults: {folder.path}")

@@ -1,0 +1,65 @@
+"""Getting a rank its part: from a partition file, or from a graph that is partitioned on the way."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from hpcgcn.errors import ConfigError, FileError
+from hpcgcn.graph import store
+from hpcgcn.graph.data import Graph, Part
+from hpcgcn.mpi.world import agree, on_root
+
+
+def load_part(comm, source, config) -> Part:
+    """This rank's part of a graph file, a partition file or a Graph in memory; errors are the same on all ranks."""
+    if isinstance(source, Graph):
+        if comm.size != 1:
+            raise ConfigError(f"a graph in memory is for one rank, but {comm.size} were started; write it with write_graph")
+        return Part.whole(source, config.split_index)
+    path = os.fspath(source)
+    if on_root(comm, store.kind, path) == "graph":
+        if comm.size == 1:
+            with agree(comm):
+                return Part.whole(_checked_split(path, store.read_graph(path), config), config.split_index)
+        path = on_root(comm, partition_beside, path, comm.size, config)
+    with agree(comm):
+        part = store.read_part(path, comm.rank, comm.size, config.split_index)
+    return part
+
+
+def _checked_split(path, graph: Graph, config) -> Graph:
+    if config.split_index >= len(graph.split):
+        raise ConfigError(f"split_index = {config.split_index}, but {path} has splits 0..{len(graph.split) - 1}")
+    return graph
+
+
+def partition_path(path: str, n_parts: int, method: str, objective: str) -> str:
+    """The name under which a partition is kept beside its graph."""
+    stem = os.path.splitext(path)[0]
+    suffix = {("metis", "volume"): "", ("metis", "cut"): "-cut"}.get((method, objective), f"-{method}")
+    return f"{stem}-{n_parts}{suffix}.h5"
+
+
+def partition_beside(path: str, n_parts: int, config) -> str:
+    """The partition file beside the graph that fits; made now if there is none."""
+    from hpcgcn.graph.partition import partition_graph
+    method, objective = config.partition_method, config.partition_objective
+    target = partition_path(path, n_parts, method, objective)
+    if os.path.exists(target) and _fits(target, store.header(path)["uuid"], n_parts):
+        return target
+    graph = store.read_graph(path)
+    if not config.quiet:
+        print(f"partitioning {path} into {n_parts} parts ({method}), kept as {target}", file=sys.stderr, flush=True)
+    assignment = partition_graph(graph, n_parts, method, objective)
+    store.write_partition(target, graph, assignment, settings={"method": method, "objective": objective},
+                          command=" ".join(sys.argv))
+    return target
+
+
+def _fits(path: str, graph_uuid: str, n_parts: int) -> bool:
+    try:
+        facts = store.header(path)
+    except FileError:
+        return False
+    return facts["kind"] == "partition" and facts["source_uuid"] == graph_uuid and facts["n_parts"] == n_parts
