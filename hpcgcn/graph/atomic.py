@@ -26,7 +26,8 @@ def atomic_h5(path: str | os.PathLike) -> Iterator[h5py.File]:
         os.replace(temporary, target)
         _sync(folder)
     except OSError as error:
-        raise FileError(f"cannot write {path}: {error}; check free space and permissions of {folder}") from error
+        reason = os.strerror(error.errno) if error.errno else error
+        raise FileError(f"cannot write {path}: {reason}; check free space and permissions of {folder}") from error
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)

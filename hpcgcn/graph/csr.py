@@ -21,11 +21,11 @@ def invert(order: np.ndarray) -> np.ndarray:
     return inverse
 
 
-def row_blocks(indptr: np.ndarray, max_edges: int = BLOCK_EDGES) -> Iterator[slice]:
-    """Consecutive slices of rows with at most max_edges entries each (or one longer row)."""
+def row_blocks(indptr: np.ndarray) -> Iterator[slice]:
+    """Consecutive slices of rows with at most BLOCK_EDGES entries each (or one longer row)."""
     start, n_rows = 0, len(indptr) - 1
     while start < n_rows:
-        stop = int(np.searchsorted(indptr, indptr[start] + max_edges, side="right")) - 1
+        stop = int(np.searchsorted(indptr, indptr[start] + BLOCK_EDGES, side="right")) - 1
         stop = min(max(stop, start + 1), n_rows)
         yield slice(start, stop)
         start = stop

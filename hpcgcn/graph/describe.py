@@ -17,7 +17,7 @@ def describe(path: str | os.PathLike) -> dict:
 
     `problems` is empty if the file is sound; `contents` are counted from the arrays, and are left out if it is not.
     """
-    facts = {"path": str(path), "bytes": os.path.getsize(path), "header": header(path), "problems": verify(path)}
+    facts = {"path": str(path), "header": header(path), "bytes": os.path.getsize(path), "problems": verify(path)}
     with open_file(path) as file:
         facts["datasets"] = [{"name": item.name, "dtype": str(item.dtype), "shape": list(item.shape),
                               "bytes": item.size * item.dtype.itemsize} for item in all_datasets(file)]

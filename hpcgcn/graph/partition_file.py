@@ -39,7 +39,7 @@ def read_part(path: str | os.PathLike, rank: int, n_parts: int, split_index: int
     """The part that `rank` of `n_parts` owns, reading only its slices; every value is checked."""
     with open_file(path, "partition") as file:
         _check_request(path, file, n_parts, split_index)
-        offsets = file["offsets"][...]
+        offsets = _checked_offsets(path, file)
         start, stop = int(offsets[rank]), int(offsets[rank + 1])
         indptr = file["indptr"][start:stop + 1]
         first, last = int(indptr[0]), int(indptr[-1])
@@ -83,6 +83,14 @@ def _check_request(path, file, n_parts: int, split_index: int):
                         f"(mpirun -n {held} ...), or partition again with `hpcgcn partition {path} -n {n_parts}`")
     if not 0 <= split_index < file["split"].shape[0]:
         raise ConfigError(f"split {split_index} was asked for, but {path} has splits 0..{file['split'].shape[0] - 1}")
+
+
+def _checked_offsets(path, file) -> np.ndarray:
+    offsets = file["offsets"][...]
+    bounds = (0, len(file["indptr"]) - 1, int(file.attrs["n_parts"]) + 1)
+    if (np.diff(offsets) <= 0).any() or (offsets[0], offsets[-1], len(offsets)) != bounds:
+        raise FileError(f"{path} is damaged: the offsets of its parts are wrong, or a part is empty; partition again")
+    return offsets
 
 
 def _check_part(path, part: Part):
