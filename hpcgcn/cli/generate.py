@@ -10,7 +10,7 @@ from hpcgcn.cli import text
 HELP = "make a graph: block model, R-MAT or grid"
 
 _KINDS = {
-    "sbm": "degree-corrected stochastic block model: power-law degrees, one block a class, informative features",
+    "sbm": "degree-corrected stochastic block model: power-law degrees, blocks of a class, informative features",
     "rmat": "R-MAT: heavy hubs and isolated nodes; a load test more than a learning task",
     "grid": "square grid with 4 or 8 neighbours a node, classes in bands",
 }
@@ -60,7 +60,9 @@ def _add_kind(parser: argparse.ArgumentParser, kind: str):
         parser.add_argument("--power", type=float, default=2.5, metavar="X",
                             help="exponent of the degree distribution (%(default)s)")
         parser.add_argument("--label-noise", type=float, default=0.05, metavar="X",
-                            help="share of nodes with the label of another block (%(default)s)")
+                            help="share of nodes with the label of another class (%(default)s)")
+        parser.add_argument("--communities", type=int, default=1, metavar="K",
+                            help="blocks a class: more of them partition better (%(default)s)")
     if kind == "rmat":
         parser.add_argument("--quadrants", type=float, nargs=4, default=[0.57, 0.19, 0.19, 0.05], metavar="P",
                             help="probabilities of the four quadrants (0.57 0.19 0.19 0.05)")
@@ -70,5 +72,5 @@ def _settings(args: argparse.Namespace) -> dict:
     """The arguments of the generator."""
     names = {"nodes": "n_nodes", "features": "n_features", "classes": "n_classes"}
     own = ("nodes", "degree", "features", "classes", "seed", "feature_noise", "train", "val", "homophily", "power",
-           "label_noise", "quadrants")
+           "label_noise", "communities", "quadrants")
     return {names.get(name, name): getattr(args, name) for name in own if hasattr(args, name)}

@@ -14,7 +14,8 @@ HELP = "divide a graph into one part a rank"
 def add_arguments(parser: argparse.ArgumentParser):
     parser.add_argument("graph", help="graph file (or a partition file, to divide it anew)")
     parser.add_argument("-n", "--parts", type=int, required=True, metavar="P", help="number of parts: one a rank")
-    parser.add_argument("-o", "--output", metavar="FILE", help="partition file to write (<graph>-<P>.h5 beside the graph)")
+    parser.add_argument("-o", "--output", metavar="FILE",
+                        help="partition file to write (<graph>-<P>.h5 beside the graph)")
     parser.add_argument("--method", choices=("metis", "random", "block"), default="metis",
                         help="block: equal runs of node ids (%(default)s)")
     parser.add_argument("--objective", choices=("volume", "cut"), default="volume",
@@ -38,8 +39,9 @@ def run(args: argparse.Namespace) -> int:
                    balance=args.balance, reorder=args.reorder, seed=args.seed, command=text.command_line())
     seconds = time.perf_counter() - began
     if args.json:
-        print(json.dumps({"file": output, "method": args.method, "objective": args.objective, "balance_by": args.balance,
-                          "reorder": args.reorder, "seed": args.seed, "seconds": seconds, **costs}, indent=2))
+        chosen = {"method": args.method, "objective": args.objective, "balance_by": args.balance,
+                  "reorder": args.reorder, "seed": args.seed}
+        print(json.dumps({"file": output, **chosen, "seconds": seconds, **costs}, indent=2))
     else:
         _print_table(output, seconds, costs)
     return 0

@@ -88,12 +88,12 @@ def edge_problems(indptr, indices, n_nodes: int, first_row: int = 0, symmetric: 
             return
         unsorted = np.flatnonzero((columns[1:] <= columns[:-1]) & (rows[1:] == rows[:-1]))
         if len(unsorted):
-            yield f"the neighbours of node {rows[unsorted[0]]} are not sorted, or one is there twice: sort and merge them"
+            yield f"the neighbours of node {rows[unsorted[0]]} are not sorted, or one is there twice: sort, then merge"
             return
         if symmetric:
             balance += _one_way_balance(rows, columns)
     if balance % 2 ** 64:
-        yield "the graph is called undirected, but some edges are there one way only: add the others or call it directed"
+        yield "the graph is called undirected, but some edges are there one way only: add the others, or set directed"
 
 
 def feature_problems(features) -> Iterator[str]:
@@ -185,9 +185,9 @@ def _edge_blocks(indptr, indices, first_row: int) -> Iterator[tuple[np.ndarray, 
 
 
 def _one_way_balance(rows: np.ndarray, columns: np.ndarray) -> int:
-    """Hashes of edges that go up, minus those of edges that go down: over a symmetric graph the sum is 0 modulo 2^64."""
-    low, high = np.minimum(rows, columns).astype(np.uint64), np.maximum(rows, columns).astype(np.uint64)
-    mixed = low * np.uint64(0x9E3779B97F4A7C15) ^ high * np.uint64(0xC2B2AE3D27D4EB4F)
+    """Hashes of edges that go up, minus those of edges that go down, modulo 2^64; 0 over a symmetric graph."""
+    mixed = np.minimum(rows, columns).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    mixed ^= np.maximum(rows, columns).astype(np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F)
     for shift, factor in ((33, 0xFF51AFD7ED558CCD), (29, 0xC4CEB9FE1A85EC53)):
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
     mixed ^= mixed >> np.uint64(32)

@@ -18,26 +18,31 @@ _TOLERANCE = 0.002         # of the edges that may be missing in the end
 
 def generate_sbm(n_nodes: int, degree: float, n_features: int, n_classes: int, seed: int, homophily: float = 0.8,
                  feature_noise: float = 1.2, power: float = 2.5, train: float = 0.6, val: float = 0.2,
-                 label_noise: float = 0.05) -> Graph:
-    """A degree-corrected stochastic block model with one block a class.
+                 label_noise: float = 0.05, communities: int = 1) -> Graph:
+    """A degree-corrected stochastic block model whose blocks belong to classes.
 
     degree: mean number of neighbours. homophily: share of the edges that stay within a block. power: exponent of the
-    degree distribution, p(d) ~ d^-power. feature_noise: standard deviation of every feature around its block's mean,
-    where the means are random unit vectors. label_noise: share of the nodes with the label of another block, which
-    bounds the accuracy that can be reached.
+    degree distribution, p(d) ~ d^-power. feature_noise: standard deviation of every feature around its class's mean,
+    where the means are random unit vectors. label_noise: share of the nodes with the label of another class, which
+    bounds the accuracy that can be reached. communities: blocks a class; more of them make a graph that partitions
+    and orders well, as real ones do.
     """
     _check_sizes(n_nodes, degree, n_features, n_classes, train, val)
     _check(0 <= homophily <= 1, f"homophily is {homophily}: it is a share, between 0 and 1")
     _check(power > 1, f"power is {power}: the exponent of the degrees must be above 1")
     _check(0 <= label_noise < 1, f"label_noise is {label_noise}: it is a share, from 0 to below 1")
+    n_blocks = n_classes * communities
+    _check(communities >= 1 and n_blocks <= n_nodes,
+           f"{communities} communities in each of {n_classes} classes: at least 1, and at most {n_nodes} in all")
     rng = np.random.default_rng(seed)
-    blocks = rng.permutation(np.arange(n_nodes) % n_classes).astype(np.int32)
-    table = _BlockTable(blocks, n_classes, _power_law_weights(rng, n_nodes, degree, power))
-    csr = _random_graph(n_nodes, degree, lambda n: table.draw(rng, n, homophily if n_classes > 1 else 1.0))
-    graph = _finish(rng, csr, blocks, n_features, n_classes, feature_noise, train, val,
+    blocks = rng.permutation(np.arange(n_nodes) % n_blocks).astype(np.int32)
+    classes = blocks % n_classes
+    table = _BlockTable(blocks, n_blocks, _power_law_weights(rng, n_nodes, degree, power))
+    csr = _random_graph(n_nodes, degree, lambda n: table.draw(rng, n, homophily if n_blocks > 1 else 1.0))
+    graph = _finish(rng, csr, classes, n_features, n_classes, feature_noise, train, val,
                     f"sbm: homophily {homophily}, power {power}, feature noise {feature_noise}, "
-                    f"label noise {label_noise}, seed {seed}")
-    graph.labels = _with_label_noise(rng, blocks, n_classes, label_noise)
+                    f"label noise {label_noise}, communities {communities}, seed {seed}")
+    graph.labels = _with_label_noise(rng, classes, n_classes, label_noise)
     return graph
 
 
@@ -75,23 +80,23 @@ def generate_grid(n_nodes: int, degree: int, n_features: int, n_classes: int, se
 
 
 class _BlockTable:
-    """Draws nodes of a class in proportion to their weight: one table of repeated ids, class after class."""
+    """Draws nodes of a block in proportion to their weight: one table of repeated ids, block after block."""
 
-    def __init__(self, labels: np.ndarray, n_classes: int, weights: np.ndarray):
-        by_class = np.argsort(labels, kind="stable").astype(index_dtype(len(labels)))
-        self.labels = labels
-        self.nodes = np.repeat(by_class, weights[by_class])
-        self.length = np.bincount(labels, weights, n_classes).astype(np.int64)
+    def __init__(self, blocks: np.ndarray, n_blocks: int, weights: np.ndarray):
+        by_block = np.argsort(blocks, kind="stable").astype(index_dtype(len(blocks)))
+        self.blocks = blocks
+        self.nodes = np.repeat(by_block, weights[by_block])
+        self.length = np.bincount(blocks, weights, n_blocks).astype(np.int64)
         self.start = np.cumsum(self.length) - self.length
 
     def draw(self, rng: np.random.Generator, n: int, homophily: float) -> tuple[np.ndarray, np.ndarray]:
         """The two ends of n random edges."""
         total = len(self.nodes)
         ends = self.nodes[rng.integers(0, total, n)]
-        start, length = self.start[self.labels[ends]], self.length[self.labels[ends]]
+        start, length = self.start[self.blocks[ends]], self.length[self.blocks[ends]]
         inside = rng.random(n) < homophily
         choices = np.where(inside, length, total - length)
-        # Outside of a class means before or after its run in the table.
+        # Outside of a block means before or after its run in the table.
         position = np.minimum((rng.random(n) * choices).astype(np.int64), choices - 1)
         position += np.where(inside, start, np.where(position >= start, length, 0))
         return ends, self.nodes[position]

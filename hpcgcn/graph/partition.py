@@ -45,8 +45,8 @@ def partition_graph(graph: Graph, n_parts: int, method: str = "metis", objective
 def statistics(graph: Graph | tuple[np.ndarray, np.ndarray], assignment: np.ndarray, split_index: int = 0) -> dict:
     """What a division costs; of a graph, or of a pair (indptr, indices) that is taken as undirected.
 
-    halo_rows is M, the sum over parts of distinct in-neighbours owned by others; halo_ratio is M / n_nodes; balances are
-    the largest part over the mean. Cut edges of an undirected graph count once.
+    halo_rows is M, the sum over parts of distinct in-neighbours owned by others; halo_ratio is M / n_nodes; a balance
+    is the largest part over the mean. Cut edges of an undirected graph count once.
     """
     indptr, indices = (graph.indptr, graph.indices) if isinstance(graph, Graph) else graph
     directed = isinstance(graph, Graph) and graph.directed

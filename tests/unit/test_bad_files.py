@@ -49,7 +49,7 @@ def set_value(name, position, value):
     (lambda path: os.truncate(path, path.stat().st_size // 2), "truncated"),
     (lambda path: (os.unlink(path), path.mkdir()), "is a folder"),
     (lambda path: edit(path, lambda file: file.attrs.pop("format")), "not one of hpcgcn"),
-    (lambda path: edit(path, lambda file: file.attrs.__setitem__("format", "other-graph")), "not one of hpcgcn.*other-graph"),
+    (lambda path: edit(path, lambda file: file.attrs.__setitem__("format", "other-graph")), "not one.*other-graph"),
     (lambda path: edit(path, lambda file: file.attrs.__setitem__("format", 7)), "not one of hpcgcn"),
     (lambda path: edit(path, lambda file: file.attrs.__setitem__("version", 99)), "version 99.*reads version 1"),
     (lambda path: edit(path, lambda file: file.attrs.__setitem__("version", "new")), "version new"),
@@ -81,7 +81,8 @@ def test_a_changed_byte_is_found(name, partition_file):
 
 def test_a_dataset_more_is_found(graph_file):
     edit(graph_file, lambda file: file.create_dataset("more", data=[1.0]))
-    assert verify(graph_file) == ["the datasets are not those that the file was written with (checksum of the whole file)"]
+    (problem,) = verify(graph_file)
+    assert "the datasets are not those that the file was written with" in problem
 
 
 @pytest.mark.parametrize("change, message", [

@@ -38,9 +38,9 @@ def test_generate_passes_every_knob_on(tmp_path):
     path = str(tmp_path / "g.h5")
     main(["generate", "sbm", "-o", path, "--nodes", "200", "--degree", "5.5", "--features", "4", "--classes", "3",
           "--seed", "2", "--homophily", "0.3", "--feature-noise", "0.1", "--power", "3", "--label-noise", "0.2",
-          "--train", "0.5", "--val", "0.1"])
+          "--train", "0.5", "--val", "0.1", "--communities", "2"])
     assert_same(read_graph(path), generate_sbm(200, 5.5, 4, 3, 2, homophily=0.3, feature_noise=0.1, power=3.0,
-                                               label_noise=0.2, train=0.5, val=0.1))
+                                               label_noise=0.2, train=0.5, val=0.1, communities=2))
     main(["generate", "rmat", "-o", path, "--nodes", "200", "--quadrants", "0.4", "0.3", "0.2", "0.1", "--fp16"])
     wanted = generate_rmat(200, 20, 64, 8, 0, quadrants=(0.4, 0.3, 0.2, 0.1))
     found = read_graph(path)

@@ -49,6 +49,18 @@ def test_homophily(homophily):
     assert same.mean() == pytest.approx(homophily, abs=0.03)
 
 
+def test_communities():
+    """Edges stay within smaller blocks, so the graph divides with less cut; the classes are as before."""
+    from hpcgcn.graph.partition import partition_graph, statistics
+    cuts = []
+    for communities in (1, 8):
+        graph = make("sbm", n_classes=2, communities=communities, homophily=0.95, label_noise=0)
+        same = graph.labels[row_numbers(graph.indptr)] == graph.labels[graph.indices]
+        assert same.mean() > 0.94 and np.bincount(graph.labels).tolist() == [1500, 1500]
+        cuts.append(statistics(graph, partition_graph(graph, 8))["edge_cut"])
+    assert cuts[1] < 0.4 * cuts[0]
+
+
 def test_label_noise_moves_labels_only():
     clean, noisy = make("sbm", label_noise=0), make("sbm", label_noise=0.2)
     np.testing.assert_array_equal(clean.indices, noisy.indices)
@@ -125,7 +137,8 @@ def test_one_class():
     (dict(n_classes=0), "classes"), (dict(n_classes=3001), "classes"), (dict(n_features=0), "features"),
     (dict(homophily=1.5), "homophily"), (dict(power=1), "power"), (dict(train=0), "train"),
     (dict(train=0.9, val=0.2), "together at most 1"), (dict(feature_noise=-1), "feature_noise"),
-    (dict(label_noise=1), "label_noise"), (dict(n_nodes=20, n_classes=10, degree=19, homophily=1), "lower the degree")])
+    (dict(label_noise=1), "label_noise"), (dict(communities=0), "communities"), (dict(communities=601), "at most 3000"),
+    (dict(n_nodes=20, n_classes=10, degree=19, homophily=1), "lower the degree")])
 def test_settings_that_cannot_be(settings, message):
     with pytest.raises(ConfigError, match=message):
         make("sbm", **settings)
