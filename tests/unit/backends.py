@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -20,13 +22,37 @@ def native(isa: str) -> Backend:
     return module.NativeBackend(threads=2, isa=isa)
 
 
+def cuda() -> Backend:
+    """The CUDA backend on its stand-in: ENVIRONMENT chooses that, and the order in which threads run."""
+    if shutil.which("g++") is None:
+        pytest.skip("no g++ to compile CUDA sources for the CPU")
+    from hpcgcn.backend.cuda import CudaBackend
+    return CudaBackend()
+
+
+def stand_in(order: str) -> dict[str, str]:
+    """The environment of a test of the CUDA backend."""
+    return {"HPCGCN_CUDA_STAND_IN": "1", "HPCGCN_CUDA_STAND_IN_ORDER": order}
+
+
 BACKENDS = {
     "reference-float32": lambda: ReferenceBackend(np.float32),
     "reference-float64": lambda: ReferenceBackend(np.float64),
     "native-plain": lambda: native("plain"),
     "native-avx2": lambda: native("avx2"),
     "native-avx512": lambda: native("avx512"),
+    "cuda-ascending": cuda,
+    "cuda-descending": cuda,
+    "cuda-shuffled": cuda,
+    "cuda-aligned": cuda,
 }
+ENVIRONMENT = {
+    "cuda-ascending": stand_in("ascending"),
+    "cuda-descending": stand_in("descending"),
+    "cuda-shuffled": stand_in("shuffled"),
+    "cuda-aligned": stand_in("descending"),
+}
+GUARD_ITEMS = {"cuda-aligned": 64}      # whole vectors, so that arrays start where vector loads may
 
 
 CANARY_ITEMS, CANARY_BYTE = 13, 0xA5    # an odd number of items, so that arrays are aligned to no more than an item
@@ -35,8 +61,9 @@ CANARY_ITEMS, CANARY_BYTE = 13, 0xA5    # an odd number of items, so that arrays
 class Arena:
     """Arrays on a backend with canaries on both sides; `check` finds stray writes to any of them."""
 
-    def __init__(self, backend: Backend):
+    def __init__(self, backend: Backend, guard_items: int = CANARY_ITEMS):
         self.backend = backend
+        self.guard_items = guard_items
         self.whole = []
 
     def put(self, values, dtype=None):
@@ -45,10 +72,10 @@ class Arena:
         if dtype is None:
             dtype = self.backend.dtype if values.dtype.kind == "f" else values.dtype
         flat = np.ascontiguousarray(values, dtype).ravel()
-        guard = np.full(CANARY_ITEMS * flat.itemsize, CANARY_BYTE, np.uint8).view(flat.dtype)
+        guard = np.full(self.guard_items * flat.itemsize, CANARY_BYTE, np.uint8).view(flat.dtype)
         whole = self.backend.from_host(np.concatenate([guard, flat, guard]))
         self.whole.append(whole)
-        return whole[CANARY_ITEMS:CANARY_ITEMS + flat.size].reshape(values.shape)
+        return whole[self.guard_items:self.guard_items + flat.size].reshape(values.shape)
 
     def get(self, array) -> np.ndarray:
         """A copy of a backend array on the host."""
@@ -70,7 +97,7 @@ class Arena:
         """Fail if anything was written outside the arrays that were put here."""
         for whole in self.whole:
             host = np.array(self.backend.to_host(whole))
-            for guard in (host[:CANARY_ITEMS], host[-CANARY_ITEMS:]):
+            for guard in (host[:self.guard_items], host[-self.guard_items:]):
                 assert (guard.view(np.uint8) == CANARY_BYTE).all(), "a kernel wrote outside its array"
 
 

@@ -1,0 +1,183 @@
+// The row-wise steps after a GEMM, fused: bias, LayerNorm, ReLU, dropout, and back.
+// Blocks of (lanes, rows), eight columns a thread: the eight that one Philox call serves.
+#include "common.cuh"
+
+constexpr float LAYER_NORM_EPSILON = 1e-5f;
+
+__device__ inline void apply_dropout(float (&v)[8], unsigned k0, unsigned k1, long long id, int block,
+                                     unsigned threshold, float keep_scale) {
+    unsigned r[8];
+    random8(k0, k1, id, block, r);
+#pragma unroll
+    for (int i = 0; i < 8; i++) v[i] = r[i] >= threshold ? v[i] * keep_scale : 0.0f;
+}
+
+// out = dropout(x); out may be x.
+template <bool ALIGNED>
+__global__ void dropout(const float *x, float *out, const long long *ids, long long n, int width, unsigned k0,
+                        unsigned k1, unsigned threshold, float keep_scale) {
+    const long long row = (long long)blockIdx.x * blockDim.y + threadIdx.y;
+    if (row >= n) return;
+    for (int c = threadIdx.x * 8; c < width; c += blockDim.x * 8) {
+        float v[8];
+        load<ALIGNED>(x + row * width, c, width, v);
+        apply_dropout(v, k0, k1, ids[row], c / 8, threshold, keep_scale);
+        store<ALIGNED>(out + row * width, c, width, v);
+    }
+}
+
+__global__ void random_bits(const long long *ids, unsigned short *out, long long n, int width, unsigned k0,
+                            unsigned k1) {
+    const long long row = (long long)blockIdx.x * blockDim.y + threadIdx.y;
+    if (row >= n) return;
+    for (int c = threadIdx.x * 8; c < width; c += blockDim.x * 8) {
+        unsigned r[8];
+        random8(k0, k1, ids[row], c / 8, r);
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            if (c + i < width) out[row * width + c + i] = (unsigned short)r[i];
+    }
+}
+
+// v = y[row, c:c + 8] + bias, 0 past the width.
+template <bool ALIGNED>
+__device__ inline void load_biased(const float *y, const float *bias, int c, int width, float (&v)[8]) {
+    load<ALIGNED>(y, c, width, v);
+    if (bias) {
+        float b[8];
+        load<ALIGNED>(bias, c, width, b);
+#pragma unroll
+        for (int i = 0; i < 8; i++) v[i] += b[i];
+    }
+}
+
+// y += bias; v = LayerNorm(y) if gamma, else y; out = dropout(relu(v)). The second and third pass over a row find it
+// in the cache: memory sees each array once.
+template <bool ALIGNED>
+__global__ void epilogue_forward(float *y, float *out, const float *bias, const float *gamma, const float *beta,
+                                 float *xhat, float *rstd, const long long *ids, long long n, int width, unsigned k0,
+                                 unsigned k1, unsigned threshold, float keep_scale) {
+    const int lanes = blockDim.x, step = lanes * 8;
+    const long long row = (long long)blockIdx.x * blockDim.y + threadIdx.y;
+    const bool live = row < n;                            // rows past the end stay for the shuffles
+    const int end = live ? width : 0;
+    float *my_y = y + row * width;
+    float mean = 0.0f, my_rstd = 1.0f;
+    if (gamma) {
+        float sum = 0.0f, squares = 0.0f;
+        for (int c = threadIdx.x * 8; c < end; c += step) {
+            float v[8];
+            load_biased<ALIGNED>(my_y, bias, c, width, v);
+#pragma unroll
+            for (int i = 0; i < 8; i++) sum += v[i];
+        }
+        mean = lane_sum(sum, lanes) / (float)width;
+        for (int c = threadIdx.x * 8; c < end; c += step) {
+            float v[8];
+            load_biased<ALIGNED>(my_y, bias, c, width, v);
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                if (c + i < width) squares += (v[i] - mean) * (v[i] - mean);
+        }
+        my_rstd = 1.0f / sqrtf(lane_sum(squares, lanes) / (float)width + LAYER_NORM_EPSILON);
+        if (live && threadIdx.x == 0) rstd[row] = my_rstd;
+    }
+    for (int c = threadIdx.x * 8; c < end; c += step) {
+        float v[8];
+        load_biased<ALIGNED>(my_y, bias, c, width, v);
+        if (bias) store<ALIGNED>(my_y, c, width, v);
+        if (gamma) {
+            float g[8], b[8];
+            load<ALIGNED>(gamma, c, width, g);
+            load<ALIGNED>(beta, c, width, b);
+#pragma unroll
+            for (int i = 0; i < 8; i++) v[i] = (v[i] - mean) * my_rstd;
+            store<ALIGNED>(xhat + row * width, c, width, v);
+#pragma unroll
+            for (int i = 0; i < 8; i++) v[i] = v[i] * g[i] + b[i];
+        }
+#pragma unroll
+        for (int i = 0; i < 8; i++) v[i] = v[i] <= 0.0f ? 0.0f : v[i];      // not fmaxf: NaN must stay
+        if (threshold) apply_dropout(v, k0, k1, ids[row], c / 8, threshold, keep_scale);
+        store<ALIGNED>(out + row * width, c, width, v);
+    }
+}
+
+// dv = dout * scale where out != 0; dxhat = dv * gamma.
+template <bool ALIGNED>
+__device__ inline void load_dv(const float *dout, const float *out, float scale, int c, int width, float (&dv)[8]) {
+    float o[8];
+    load<ALIGNED>(dout, c, width, dv);
+    load<ALIGNED>(out, c, width, o);
+#pragma unroll
+    for (int i = 0; i < 8; i++) dv[i] = o[i] != 0.0f ? dv[i] * scale : 0.0f;
+}
+
+// dy from dout; dy may be dout. The column sums (dgamma, dbeta if NORM; dbias if with_bias) go to `partials`: each row
+// of threads owns a strip of `slots * width` sums, in shared memory where it fits (then one strip a block is written),
+// else in `partials` itself (one strip a row of threads). A thread always meets the same columns, so strips need no
+// barrier before the end.
+template <bool ALIGNED, bool NORM>
+__global__ void epilogue_backward(const float *dout, const float *out, float *dy, float scale, const float *gamma,
+                                  const float *xhat, const float *rstd, float *partials, int sums_in_shared,
+                                  int with_bias, long long n, int width) {
+    extern __shared__ float dynamic_shared[];
+    const int lanes = blockDim.x, step = lanes * 8, rows = blockDim.y;
+    const int slots = (NORM ? 2 : 0) + with_bias, strip = slots * width;
+    float *block_sums = sums_in_shared ? dynamic_shared : partials + (long long)blockIdx.x * rows * strip;
+    float *sums = block_sums + (long long)threadIdx.y * strip;
+    for (int c = threadIdx.x * 8; c < width; c += step)
+        for (int i = c; i < min(c + 8, width); i++)
+            for (int slot = 0; slot < slots; slot++) sums[slot * width + i] = 0.0f;
+
+    for (long long first = (long long)blockIdx.x * rows; first < n; first += (long long)gridDim.x * rows) {
+        const long long row = first + threadIdx.y;
+        const int end = row < n ? width : 0;              // rows past the end stay for the shuffles
+        const long long at = row * width;
+        float mean1 = 0.0f, mean2 = 0.0f, my_rstd = 0.0f;
+        if (NORM) {
+            for (int c = threadIdx.x * 8; c < end; c += step) {
+                float dv[8], g[8], h[8];
+                load_dv<ALIGNED>(dout + at, out + at, scale, c, width, dv);
+                load<ALIGNED>(gamma, c, width, g);
+                load<ALIGNED>(xhat + at, c, width, h);
+#pragma unroll
+                for (int i = 0; i < 8; i++) mean1 += dv[i] * g[i], mean2 += dv[i] * g[i] * h[i];
+            }
+            mean1 = lane_sum(mean1, lanes) / (float)width;
+            mean2 = lane_sum(mean2, lanes) / (float)width;
+            if (row < n) my_rstd = rstd[row];
+        }
+        for (int c = threadIdx.x * 8; c < end; c += step) {
+            float dv[8], d[8];
+            load_dv<ALIGNED>(dout + at, out + at, scale, c, width, dv);
+            if (NORM) {
+                float g[8], h[8];
+                load<ALIGNED>(gamma, c, width, g);
+                load<ALIGNED>(xhat + at, c, width, h);
+#pragma unroll
+                for (int i = 0; i < 8; i++) {
+                    d[i] = my_rstd * (dv[i] * g[i] - mean1 - h[i] * mean2);
+                    if (c + i < width) sums[c + i] += dv[i] * h[i], sums[width + c + i] += dv[i];
+                }
+            } else {
+#pragma unroll
+                for (int i = 0; i < 8; i++) d[i] = dv[i];
+            }
+            store<ALIGNED>(dy + at, c, width, d);
+            if (with_bias) {
+#pragma unroll
+                for (int i = 0; i < 8; i++)
+                    if (c + i < width) sums[(slots - 1) * width + c + i] += d[i];
+            }
+        }
+    }
+    if (!sums_in_shared) return;
+    __syncthreads();
+    const int threads = lanes * rows, thread = threadIdx.y * lanes + threadIdx.x;
+    for (int i = thread; i < strip; i += threads) {
+        float sum = 0.0f;
+        for (int k = 0; k < rows; k++) sum += block_sums[(long long)k * strip + i];
+        partials[(long long)blockIdx.x * strip + i] = sum;
+    }
+}

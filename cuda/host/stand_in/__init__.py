@@ -1,0 +1,54 @@
+"""A stand-in for the part of CuPy that hpcgcn uses, on a machine without a GPU.
+
+Same names, stricter manners: kernels are the project's own .cu files run by ../cuda_host.h, streams are lazy, device
+arrays cannot be touched by host code, and every launch is checked against the kernel's signature and the limits of a
+device. Chosen by HPCGCN_CUDA_STAND_IN=1 and by nothing else; settings.py lists the other variables.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+from types import SimpleNamespace
+
+from . import arrays, modules, settings, streams
+from .arrays import asarray, empty, ndarray, zeros
+from .modules import RawModule
+
+__version__ = "stand-in"
+
+
+class Device:
+    """cupy.cuda.Device"""
+
+    def __init__(self, device: int):
+        if not 0 <= device < settings.device_count():
+            raise ValueError(f"no device {device}: there are {settings.device_count()}")
+        self.id = device
+
+    def use(self):
+        return self
+
+
+def _properties(device: int) -> dict:
+    uuid = hashlib.sha256(f"{socket.gethostname()} {device}".encode()).digest()[:16]
+    return {"name": b"stand-in (no GPU: kernels run on the CPU)", "uuid": uuid, "major": 7, "minor": 0,
+            "totalGlobalMem": settings.memory_limit()}
+
+
+def get_default_memory_pool():
+    return arrays.POOL
+
+
+runtime = SimpleNamespace(
+    getDeviceCount=settings.device_count,
+    getDeviceProperties=_properties,
+    memGetInfo=lambda: (settings.memory_limit() - arrays.POOL.used_bytes(), settings.memory_limit()),
+    runtimeGetVersion=lambda: 0,
+)
+cublas = SimpleNamespace(gemm=arrays.gemm)
+cuda = SimpleNamespace(Device=Device, Event=streams.Event, Stream=streams.Stream, runtime=runtime,
+                       alloc_pinned_memory=arrays.alloc_pinned_memory,
+                       memory=SimpleNamespace(OutOfMemoryError=arrays.OutOfMemoryError))
+
+__all__ = ["RawModule", "asarray", "cublas", "cuda", "empty", "get_default_memory_pool", "modules", "ndarray", "zeros"]

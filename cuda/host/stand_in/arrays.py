@@ -1,0 +1,203 @@
+"""Device arrays and device memory: NumPy memory that host code cannot touch except by a copy."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+
+import numpy as np
+
+from . import settings, streams
+
+_LIBC = ctypes.CDLL(None)
+_LIBC.free.argtypes = [ctypes.c_void_p]
+ALIGNMENT = 256
+
+
+class OutOfMemoryError(MemoryError):
+    """What CuPy raises when the device is full."""
+
+
+class MemoryPool:
+    """Counts what is allocated, and refuses what a device would not hold."""
+
+    def __init__(self):
+        self._used = 0
+
+    def used_bytes(self) -> int:
+        return self._used
+
+    def total_bytes(self) -> int:
+        return self._used
+
+    def allocate(self, nbytes: int) -> np.ndarray:
+        """Fresh bytes, filled with ones: a float32 read before it is written is NaN."""
+        if self._used + nbytes > settings.memory_limit():
+            raise OutOfMemoryError(f"out of memory allocating {nbytes} bytes (allocated so far: {self._used} bytes)")
+        # The C library and not NumPy, so that AddressSanitizer knows where each allocation ends.
+        address = ctypes.c_void_p()
+        if _LIBC.posix_memalign(ctypes.byref(address), ctypes.c_size_t(ALIGNMENT), ctypes.c_size_t(max(nbytes, 1))):
+            raise MemoryError(f"the host has no {nbytes} bytes left")
+        ctypes.memset(address, 0xFF, nbytes)
+        storage = (ctypes.c_uint8 * nbytes).from_address(address.value)
+        self._used += nbytes
+        weakref.finalize(storage, self._release, address.value, nbytes)
+        return np.frombuffer(storage, np.uint8) if nbytes else np.empty(0, np.uint8)
+
+    def _release(self, address: int, nbytes: int):
+        _LIBC.free(address)
+        self._used -= nbytes
+
+
+POOL = MemoryPool()
+
+
+class MemoryPointer:
+    """Where an array is, with the asynchronous copies that CuPy offers on it."""
+
+    def __init__(self, host_view: np.ndarray):
+        self._view = host_view
+
+    @property
+    def ptr(self) -> int:
+        return self._view.ctypes.data
+
+    def copy_to_host_async(self, mem, size, stream=None):
+        view, address = self._view, _address(mem)
+        streams.enqueue(lambda: ctypes.memmove(address, view.ctypes.data, size), stream)
+
+    def copy_from_host_async(self, mem, size, stream=None):
+        view, address = self._view, _address(mem)
+        streams.enqueue(lambda: ctypes.memmove(view.ctypes.data, address, size), stream)
+
+    def copy_from_device_async(self, src, size, stream=None):
+        view, source = self._view, src._view
+        streams.enqueue(lambda: ctypes.memmove(view.ctypes.data, source.ctypes.data, size), stream)
+
+
+def _address(mem) -> int:
+    return mem.value if isinstance(mem, ctypes.c_void_p) else int(mem)
+
+
+class ndarray:  # noqa: N801, CuPy's name
+    """A device array. `_view` is for the machinery alone: the device's memory seen from the host."""
+
+    def __init__(self, view: np.ndarray):
+        self._view = view
+
+    shape = property(lambda self: self._view.shape)
+    dtype = property(lambda self: self._view.dtype)
+    ndim = property(lambda self: self._view.ndim)
+    size = property(lambda self: self._view.size)
+    nbytes = property(lambda self: self._view.nbytes)
+    itemsize = property(lambda self: self._view.itemsize)
+    flags = property(lambda self: self._view.flags)
+    data = property(lambda self: MemoryPointer(self._view))
+
+    def __len__(self) -> int:
+        return len(self._view)
+
+    def __getitem__(self, key):
+        if isinstance(key, ndarray):
+            return self._take(key)
+        if not all(isinstance(k, slice) or k is Ellipsis for k in (key if isinstance(key, tuple) else (key,))):
+            raise TypeError(f"the stand-in takes slices and device arrays as indices, not {key!r}")
+        return ndarray(self._view[key])
+
+    def _take(self, index):
+        out = empty((len(index), *self.shape[1:]), self.dtype)
+        source, rows, target = self._view, index._view, out._view
+        streams.enqueue(lambda: np.take(source, rows, axis=0, out=target))
+        return out
+
+    def view(self, dtype):
+        return ndarray(self._view.view(dtype))
+
+    def reshape(self, *shape):
+        reshaped = self._view.reshape(*shape)
+        if not np.shares_memory(reshaped, self._view) and self.size:
+            raise ValueError("reshape of a strided device array would copy")
+        return ndarray(reshaped)
+
+    def set(self, arr, stream=None):
+        """A copy from pageable memory: the source is read at once, the array is written in the stream's order."""
+        if not isinstance(arr, np.ndarray):
+            raise TypeError(f"set() wants a NumPy array, not {type(arr).__name__}")
+        if arr.shape != self.shape or arr.dtype != self.dtype:
+            raise ValueError(f"set() of {arr.dtype} {arr.shape} into {self.dtype} {self.shape}")
+        view, snapshot = self._view, arr.copy()
+        streams.enqueue(lambda: np.copyto(view, snapshot), stream)
+
+    def get(self, stream=None, order="C", out=None, blocking=True):
+        out = np.empty(self.shape, self.dtype) if out is None else out
+        if out.shape != self.shape or out.dtype != self.dtype:
+            raise ValueError(f"get() of {self.dtype} {self.shape} into {out.dtype} {out.shape}")
+        view, stream = self._view, stream or streams.get_current_stream()
+        streams.enqueue(lambda: np.copyto(out, view), stream)
+        if blocking:
+            stream.synchronize()
+        return out
+
+    @property
+    def __cuda_array_interface__(self) -> dict:
+        if not settings.mpi_is_aware():
+            raise AttributeError("a device array was given to a library that does not know devices")
+        return {"shape": self.shape, "typestr": self.dtype.str, "data": (self._view.ctypes.data, False), "version": 2}
+
+    def _refuse(self, *_, **__):
+        raise TypeError("Implicit conversion to a NumPy array is not allowed: copy it with get()")
+
+    __array__ = __iter__ = __float__ = __int__ = __bool__ = __eq__ = __lt__ = __gt__ = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __matmul__ = __array_ufunc__ = _refuse
+    __array_function__ = __setitem__ = _refuse
+    __hash__ = None
+
+
+def empty(shape, dtype=float):
+    shape, dtype = (shape if isinstance(shape, tuple) else (shape,)), np.dtype(dtype)
+    nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    return ndarray(POOL.allocate(nbytes).view(dtype).reshape(shape))
+
+
+def zeros(shape, dtype=float):
+    array = empty(shape, dtype)
+    view = array._view
+    streams.enqueue(lambda: view.fill(0))
+    return array
+
+
+def asarray(a):
+    if isinstance(a, ndarray):
+        return a
+    a = np.ascontiguousarray(a)
+    array = empty(a.shape, a.dtype)
+    array.set(a)
+    return array
+
+
+def alloc_pinned_memory(size: int) -> memoryview:
+    """Host memory that asynchronous copies read and write when they run, not before."""
+    raw = np.zeros(size + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return memoryview(raw[start:start + size])
+
+
+def gemm(transa, transb, a, b, out=None, alpha=1.0, beta=0.0):
+    """cupy.cublas.gemm: out = alpha * op(a) @ op(b) + beta * out, float32, in the current stream."""
+    for array in (a, b, out):
+        if not isinstance(array, ndarray) or array.dtype != np.float32 or array.ndim != 2:
+            raise TypeError("gemm wants two-dimensional float32 device arrays")
+        if not array.flags.c_contiguous:
+            raise ValueError("gemm of a strided array would copy")
+    left = a._view.T if transa == "T" else a._view
+    right = b._view.T if transb == "T" else b._view
+    target = out._view
+    if left.shape[1] != right.shape[0] or target.shape != (left.shape[0], right.shape[1]):
+        raise ValueError(f"gemm of {left.shape} by {right.shape} into {target.shape}")
+
+    def run():
+        product = np.float32(alpha) * (left @ right)
+        target[...] = product if beta == 0 else product + np.float32(beta) * target
+
+    streams.enqueue(run)
+    return out

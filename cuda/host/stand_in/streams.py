@@ -1,0 +1,117 @@
+"""Streams and events that do nothing until they must.
+
+A launch or an asynchronous copy is queued. It runs when the host waits for it: a synchronisation, or a blocking copy.
+Within a stream the order is kept; between streams only events order anything. So work that nobody waited for has not
+happened when MPI reads its result, and a missing event shows as a wrong number. The schedules `stream0` and `stream1`
+(streams count from 0 in the order of creation) run one stream as early as its waits allow, the other as late as
+possible: whatever two streams may legally do to one another, one of the three schedules does.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from . import settings
+
+
+class _Ticket:
+    """One recording of an event."""
+
+    def __init__(self, stream: "Stream"):
+        self.stream, self.done = stream, False
+
+
+class Stream:
+    """A queue of operations. Only streams made by the program exist: there is no default stream to fall back to."""
+
+    _all: list["Stream"] = []
+    _current: list["Stream"] = []
+
+    def __init__(self, null=False, non_blocking=False, ptds=False):
+        if null or ptds or not non_blocking:
+            raise ValueError("the stand-in has non-blocking streams only")
+        self._queue = deque()
+        self._number = len(Stream._all)
+        self._outer = []
+        Stream._all.append(self)
+
+    # -- what CuPy offers -----------------------------------------------------------------------------------------------
+    def use(self):
+        Stream._current[:] = [self]
+        return self
+
+    def __enter__(self):
+        self._outer.append(list(Stream._current))
+        return self.use()
+
+    def __exit__(self, *_):
+        Stream._current[:] = self._outer.pop()
+
+    def synchronize(self):
+        while self._queue:
+            self._step()
+
+    def record(self, event=None):
+        event = event or Event()
+        event._ticket = _Ticket(self)
+        self._push(event._ticket)
+        return event
+
+    def wait_event(self, event):
+        if event._ticket is not None:           # CUDA: waiting for an event that was never recorded is no wait
+            self._push(("wait", event._ticket))
+
+    # -- the queue ------------------------------------------------------------------------------------------------------
+    def _push(self, operation):
+        self._queue.append(operation)
+        eager = settings.schedule()
+        if eager != "lazy":
+            for stream in Stream._all:
+                if f"stream{stream._number % 2}" == eager:
+                    stream._run_ahead()
+
+    def _run_ahead(self):
+        while self._queue and not self._blocked(self._queue[0]):
+            self._step()
+
+    @staticmethod
+    def _blocked(operation) -> bool:
+        return isinstance(operation, tuple) and not operation[1].done
+
+    def _step(self):
+        operation = self._queue.popleft()
+        if isinstance(operation, _Ticket):
+            operation.done = True
+        elif isinstance(operation, tuple):
+            operation[1].stream._run_until(operation[1])
+        else:
+            operation()
+
+    def _run_until(self, ticket: _Ticket):
+        while not ticket.done:
+            self._step()
+
+
+class Event:
+    """A point in a stream that others can wait for."""
+
+    def __init__(self, block=False, disable_timing=False, interprocess=False):
+        self._ticket = None
+
+    def record(self, stream=None):
+        (stream or get_current_stream()).record(self)
+
+    def synchronize(self):
+        if self._ticket is not None:
+            self._ticket.stream._run_until(self._ticket)
+
+
+def get_current_stream() -> Stream:
+    if not Stream._current:
+        raise RuntimeError("no current stream: the default stream is not for this program, use() one first")
+    return Stream._current[-1]
+
+
+def enqueue(operation, stream: Stream | None = None):
+    """Put a call without arguments at the end of a stream, by default the current one."""
+    (stream or get_current_stream())._push(operation)

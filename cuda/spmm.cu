@@ -1,0 +1,161 @@
+// Sparse times dense on CSR: a thread owns VEC columns of the output and keeps them in registers.
+//
+// Rows come in three kinds, listed by the host once a matrix (hpcgcn/backend/cuda_sparse.py):
+//   short rows    LANES threads a row, 32 / LANES rows a warp                            spmm_short
+//   longer rows   a warp a row; where LANES < 32 the warp's groups share the row         spmm_long
+//   hubs          cut into segments, a warp each, partial sums added in order            spmm_long, spmm_combine
+// blockIdx.y is the tile of LANES * VEC columns. No atomics: the order of every sum depends on the matrix alone.
+//
+// a_e = weights[entry[e]] * row_scale[i] * column_scale[j]; null pointers mean 1, a null `entry` means e itself
+// (a transposed matrix reads the weights of the original through `entry`).
+#include "common.cuh"
+
+__device__ inline float entry_value(const float *weights, const long long *entry, const float *column_scale,
+                                    long long e, int j) {
+    float a = weights ? weights[entry ? entry[e] : e] : 1.0f;
+    return column_scale ? a * column_scale[j] : a;
+}
+
+// sum += a * x[j, column:column + VEC], where `mask` (if any) is not 0, times mask_scale.
+template <typename X, int VEC>
+__device__ inline void add_row(float a, const X *x, const float *mask, float mask_scale, long long at,
+                               float (&sum)[VEC]) {
+    float v[VEC];
+    load_pack(x + at, v);
+    if (mask) {
+        float m[VEC];
+        load_pack(mask + at, m);
+#pragma unroll
+        for (int i = 0; i < VEC; i++) v[i] = m[i] != 0.0f ? v[i] * mask_scale : 0.0f;
+    }
+#pragma unroll
+    for (int i = 0; i < VEC; i++) sum[i] = fmaf(a, v[i], sum[i]);
+}
+
+// out[row, column:column + VEC] = (or +=) row_scale[row] * sum.
+template <int VEC>
+__device__ inline void write_row(float *out, const float *row_scale, int row, int column, int width, int accumulate,
+                                 float (&sum)[VEC]) {
+    float *target = out + (long long)row * width + column;
+    if (row_scale) {
+#pragma unroll
+        for (int i = 0; i < VEC; i++) sum[i] *= row_scale[row];
+    }
+    if (accumulate) {
+        float old[VEC];
+        load_pack(target, old);
+#pragma unroll
+        for (int i = 0; i < VEC; i++) sum[i] += old[i];
+    }
+    store_pack(target, sum);
+}
+
+// Blocks of (LANES, rows); rows (n_rows,) lists the rows to do.
+template <typename X, int VEC, int LANES>
+__global__ void spmm_short(const int *rows, int n_rows, const long long *indptr, const int *indices,
+                           const long long *entry, const float *weights, const float *row_scale,
+                           const float *column_scale, const X *x, const float *mask, float mask_scale, float *out,
+                           int width, int accumulate) {
+    const int item = blockIdx.x * blockDim.y + threadIdx.y;
+    const int column = (blockIdx.y * LANES + threadIdx.x) * VEC;
+    if (item >= n_rows || column >= width) return;
+    const int row = rows[item];
+    const long long end = indptr[row + 1];
+    float sum[VEC] = {};
+#pragma unroll 4
+    for (long long e = indptr[row]; e < end; e++) {
+        const int j = indices[e];
+        add_row(entry_value(weights, entry, column_scale, e, j), x, mask, mask_scale, (long long)j * width + column,
+                sum);
+    }
+    write_row(out, row_scale, row, column, width, accumulate, sum);
+}
+
+// Blocks of (32, warps); items (n_items,) of (row, segment of the row, slot or -1, unused). An item with a slot writes
+// its sum to partials[slot - first_slot]; one without is a whole row.
+template <typename X, int VEC, int LANES>
+__global__ void spmm_long(const int4 *items, int n_items, int segment_length, int first_slot, float *partials,
+                          const long long *indptr, const int *indices, const long long *entry, const float *weights,
+                          const float *row_scale, const float *column_scale, const X *x, const float *mask,
+                          float mask_scale, float *out, int width, int accumulate) {
+    constexpr int GROUPS = 32 / LANES;
+    const int number = blockIdx.x * blockDim.y + threadIdx.y;
+    if (number >= n_items) return;                       // the whole warp leaves
+    const int4 item = items[number];
+    const int lane = threadIdx.x, group = lane / LANES;
+    const int column = (blockIdx.y * LANES + lane % LANES) * VEC;
+    long long begin = indptr[item.x], end = indptr[item.x + 1];
+    if (item.z >= 0) {
+        begin += (long long)item.y * segment_length;
+        end = min(end, begin + segment_length);
+    }
+    float sum[VEC] = {};
+    for (long long base = begin; base < end; base += 32) {
+        // Each lane fetches one entry, then all 32 are handed round: one load of indices for 32 rows of x.
+        const int count = (int)min(32ll, end - base);
+        int my_j = 0;
+        float my_a = 0.0f;
+        if (lane < count) {
+            my_j = indices[base + lane];
+            my_a = entry_value(weights, entry, column_scale, base + lane, my_j);
+        }
+#pragma unroll 4
+        for (int k = 0; k < count; k += GROUPS) {
+            const int source = k + group;
+            const int j = __shfl_sync(FULL_WARP, my_j, source & 31);
+            const float a = __shfl_sync(FULL_WARP, my_a, source & 31);
+            if (source < count && column < width)
+                add_row(a, x, mask, mask_scale, (long long)j * width + column, sum);
+        }
+    }
+#pragma unroll
+    for (int offset = LANES; offset < 32; offset *= 2)
+#pragma unroll
+        for (int i = 0; i < VEC; i++) sum[i] += __shfl_xor_sync(FULL_WARP, sum[i], offset);
+    if (group != 0 || column >= width) return;
+    if (item.z >= 0) {
+        store_pack(partials + (long long)(item.z - first_slot) * width + column, sum);
+    } else {
+        write_row(out, row_scale, item.x, column, width, accumulate, sum);
+    }
+}
+
+// Blocks of (32, hubs); hubs (n_hubs,) of (row, first slot, number of slots, unused): adds a hub's segments in order.
+template <int VEC>
+__global__ void spmm_combine(const int4 *hubs, int n_hubs, int first_slot, const float *partials,
+                             const float *row_scale, float *out, int width, int accumulate) {
+    const int number = blockIdx.x * blockDim.y + threadIdx.y;
+    const int column = (blockIdx.y * 32 + threadIdx.x) * VEC;
+    if (number >= n_hubs || column >= width) return;
+    const int4 hub = hubs[number];
+    float sum[VEC] = {};
+    for (int slot = hub.y; slot < hub.y + hub.z; slot++) {
+        float part[VEC];
+        load_pack(partials + (long long)(slot - first_slot) * width + column, part);
+#pragma unroll
+        for (int i = 0; i < VEC; i++) sum[i] += part[i];
+    }
+    write_row(out, row_scale, hub.x, column, width, accumulate, sum);
+}
+
+// Blocks of (8, rows): out_weights[e] = dropout of weights[e] (null: 1), drawn for (ids[row], column).
+__global__ void sparse_dropout(const long long *indptr, const int *indices, const float *weights, float *out_weights,
+                               const long long *ids, int first_row, int n_rows, unsigned k0, unsigned k1,
+                               unsigned threshold, float scale) {
+    const int row = first_row + blockIdx.x * blockDim.y + threadIdx.y;
+    if (row >= first_row + n_rows) return;
+    const unsigned long long id = (unsigned long long)ids[row];
+    for (long long e = indptr[row] + threadIdx.x; e < indptr[row + 1]; e += blockDim.x) {
+        float value = weights ? weights[e] : 1.0f;
+        if (threshold) {
+            const unsigned column = (unsigned)indices[e];
+            unsigned w[4];
+            philox(column / 8, (unsigned)id, (unsigned)(id >> 32), k0, k1, w);
+            const unsigned pair = column % 8 / 2;
+            const unsigned word = pair == 0 ? w[0] : pair == 1 ? w[1] : pair == 2 ? w[2] : w[3];
+            const unsigned bits = (word >> (16 * (column % 2))) & 0xffffu;
+            value = bits >= threshold ? value * scale : 0.0f;
+        }
+        out_weights[e] = value;
+    }
+}

@@ -1,0 +1,371 @@
+"""The backend for one GPU a rank: CuPy arrays, the kernels of cuda/*.cu, cuBLAS.
+
+Two streams. Everything computes on `compute`; copies between the device and pinned host memory that MPI reads and
+writes run on `communication`, so that they pass by kernels already queued. Events order the two, in both directions:
+
+    before_send      kernels that wrote the message  ->  copy to the host  ->  MPI reads
+    before_receive   copy of the last message to the device is over  ->  MPI writes
+    after_receive    kernels that read the last message  ->  copy to the device  ->  later kernels
+
+With CUDA-aware MPI there is no copy, and the host waits for the kernels instead.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from hpcgcn import random
+from hpcgcn.backend import cuda_device, cuda_sparse
+from hpcgcn.backend.base import Backend, Message
+from hpcgcn.backend.cuda_kernels import (BLOCK, C_NAMES, NULL, Kernels, aligned, blocks, boolean, flat_shape, lanes_for,
+                                         row_shape)
+from hpcgcn.errors import BackendError
+
+MAX_PARTS = 512                   # partial results of a reduction: fixed, so that sums do not depend on the device
+SHARED_BYTES = 49152              # what every device gives a block without asking
+
+
+class CudaMessage(Message):
+    """A message in device memory, staged through pinned memory or (CUDA-aware) read by MPI where it is."""
+
+    def __init__(self, cupy, nbytes: int, staged: bool, array):
+        if staged:
+            super().__init__(array, np.frombuffer(cupy.cuda.alloc_pinned_memory(max(nbytes, 1)), np.uint8, nbytes))
+        else:
+            super().__init__(array)
+        self.written, self.free, self.arrived = (cupy.cuda.Event(disable_timing=True) for _ in range(3))
+        self.receiving = False               # between before_receive and after_receive
+
+    @property
+    def address(self) -> int:
+        """Of the pinned memory."""
+        return self.mpi.ctypes.data
+
+
+class CudaBackend(Backend):
+    """CuPy arrays in float32 on the device of this rank: local rank modulo the number of devices."""
+
+    name = "cuda"
+    dtype = np.dtype(np.float32)
+
+    def __init__(self, comm=None, mpi: str = "staged"):
+        self.cupy = cuda_device.load_cupy()
+        runtime = self.cupy.cuda.runtime
+        local_rank = 0
+        if comm is not None:
+            from hpcgcn.mpi.world import local_rank as find_local_rank
+            local_rank = find_local_rank(comm)[0]
+        self.device = local_rank % runtime.getDeviceCount()
+        self.cupy.cuda.Device(self.device).use()
+        self.properties = runtime.getDeviceProperties(self.device)
+        if comm is not None:
+            cuda_device.warn_if_shared(comm, self.properties["uuid"])
+        self.compute = self.cupy.cuda.Stream(non_blocking=True)
+        self.communication = self.cupy.cuda.Stream(non_blocking=True)
+        self.compute.use()
+        self.cuda_aware = mpi == "cuda-aware"
+        if self.cuda_aware and comm is not None:
+            cuda_device.check_cuda_aware(comm, self.cupy)
+        self.kernels = Kernels(self.cupy)
+        self.structures = cuda_sparse.Structures(self.from_host)
+        self._scratch = None
+
+    def describe(self) -> dict:
+        stand_in = cuda_device.stand_in_wanted()
+        pool = self.cupy.get_default_memory_pool()
+        facts = {"backend": self.name, "device": self.device, "name": self.properties["name"].decode(),
+                 "uuid": self.properties["uuid"].hex(), "cupy": self.cupy.__version__,
+                 "compute capability": f"{self.properties['major']}.{self.properties['minor']}",
+                 "mpi": "cuda-aware" if self.cuda_aware else "staged",
+                 "memory (MiB)": self.properties["totalGlobalMem"] >> 20,
+                 "pool used (MiB)": pool.used_bytes() >> 20, "pool held (MiB)": pool.total_bytes() >> 20}
+        if stand_in:
+            facts["STAND-IN"] = (f"{cuda_device.STAND_IN}=1: no GPU is used, CUDA kernels are emulated on the CPU, "
+                                 "for tests only")
+        return facts
+
+    # -- launching ------------------------------------------------------------------------------------------------------
+    def launch(self, name: str, grid, block, args, shared_mem: int = 0):
+        """Queue a kernel on the compute stream."""
+        self.kernels[name](grid, block, args, shared_mem=shared_mem)
+
+    def scratch(self, shape, dtype):
+        """Memory for the kernels of one operation; the next operation reuses it, in the order of the stream."""
+        dtype = np.dtype(dtype)
+        nbytes = math.prod(shape) * dtype.itemsize
+        if self._scratch is None or len(self._scratch) < nbytes:
+            self._scratch = self.empty((max(nbytes, 1 << 16),), np.uint8)
+        return self._scratch[:nbytes].view(dtype).reshape(shape)
+
+    # -- arrays ---------------------------------------------------------------------------------------------------------
+    def empty(self, shape, dtype=None):
+        return self._allocate(self.cupy.empty, shape, dtype)
+
+    def zeros(self, shape, dtype=None):
+        return self._allocate(self.cupy.zeros, shape, dtype)
+
+    def _allocate(self, make, shape, dtype):
+        shape = shape if isinstance(shape, tuple) else (shape,)
+        dtype = np.dtype(dtype or self.dtype)
+        with cuda_device.explain_out_of_memory(self.cupy, math.prod(shape) * dtype.itemsize):
+            return make(shape, dtype)
+
+    def from_host(self, array):
+        if isinstance(array, self.cupy.ndarray):
+            return array
+        array = np.ascontiguousarray(array)
+        with cuda_device.explain_out_of_memory(self.cupy, array.nbytes):
+            return self.cupy.asarray(array)
+
+    def to_host(self, array):
+        return array if isinstance(array, np.ndarray) else array.get()
+
+    def copy(self, source, target):
+        if isinstance(target, np.ndarray):
+            np.copyto(target, self.to_host(source))
+        elif isinstance(source, np.ndarray):
+            target.set(np.ascontiguousarray(source, target.dtype).reshape(target.shape))
+        elif target.size:
+            target.data.copy_from_device_async(source.data, target.nbytes, self.compute)
+
+    def synchronize(self):
+        self.compute.synchronize()
+
+    # -- messages -------------------------------------------------------------------------------------------------------
+    def message(self, nbytes):
+        return CudaMessage(self.cupy, nbytes, not self.cuda_aware, self.zeros((nbytes,), np.uint8))
+
+    def before_send(self, message):
+        message.written.record(self.compute)
+        if self.cuda_aware:
+            message.written.synchronize()
+        elif len(message.array):
+            self.communication.wait_event(message.written)
+            message.array.data.copy_to_host_async(message.address, len(message.array), self.communication)
+            self.communication.synchronize()
+
+    def before_receive(self, message):
+        message.receiving = True
+        message.free.record(self.compute)
+        if self.cuda_aware:
+            message.free.synchronize()
+        else:
+            message.arrived.synchronize()
+
+    def after_receive(self, message):
+        if not message.receiving:
+            raise RuntimeError("after_receive without before_receive: MPI may have overwritten what a copy was reading")
+        message.receiving = False
+        if not self.cuda_aware and len(message.array):
+            self.communication.wait_event(message.free)
+            message.array.data.copy_from_host_async(message.address, len(message.array), self.communication)
+            message.arrived.record(self.communication)
+            self.compute.wait_event(message.arrived)
+
+    # -- sparse ---------------------------------------------------------------------------------------------------------
+    def csr(self, indptr, indices, n_columns, weights=None, row_scale=None, column_scale=None):
+        scales = (None if a is None else self._as_float(a) for a in (weights, row_scale, column_scale))
+        return cuda_sparse.CudaMatrix(self.structures.get(indptr, indices, n_columns), *scales)
+
+    def _as_float(self, array):
+        return self.from_host(np.asarray(array, self.dtype) if isinstance(array, np.ndarray) else array)
+
+    def spmm(self, matrix, x, out, rows=None, accumulate=False, mask=None, mask_scale=1.0):
+        rows = rows or (0, matrix.shape[0])
+        if out.shape[1] and rows[1] > rows[0]:
+            scales = (matrix.weights, matrix.row_scale, matrix.column_scale)
+            cuda_sparse.multiply(self, matrix.structure, scales, x, out, rows, accumulate, mask, mask_scale)
+
+    def spmm_transposed_add(self, matrix, x, out, rows=None):
+        rows = rows or (0, matrix.shape[0])
+        if out.size and rows[1] > rows[0]:
+            scales = (matrix.weights, matrix.column_scale, matrix.row_scale)
+            cuda_sparse.multiply(self, matrix.structure.transposed(*rows), scales, x, out, (0, matrix.shape[1]), True)
+
+    def sparse_dropout(self, matrix, out, key, threshold, ids, rows=None):
+        start, stop = rows or (0, matrix.shape[0])
+        if stop > start and matrix.nnz:
+            structure = matrix.structure
+            self.launch("sparse_dropout", (blocks(stop - start, 32),), (8, 32),
+                        (structure.indptr, structure.indices, NULL if matrix.weights is None else matrix.weights,
+                         out.weights, ids, np.int32(start), np.int32(stop - start), *_dropout_arguments(key, threshold)))
+
+    # -- dense ----------------------------------------------------------------------------------------------------------
+    def gemm(self, a, b, out, transpose_a=False, transpose_b=False, accumulate=False, alpha=1.0):
+        inner = a.shape[0] if transpose_a else a.shape[1]
+        if out.size == 0 or (inner == 0 and accumulate):
+            return
+        if inner == 0:                           # cuBLAS refuses leading dimensions of 0
+            self.copy(self.zeros(out.shape), out)
+            return
+        self.cupy.cublas.gemm("T" if transpose_a else "N", "T" if transpose_b else "N", a, b, out, alpha,
+                              1.0 if accumulate else 0.0)
+
+    def axpby(self, alpha, x, beta, y, out):
+        if out.size:
+            y = None if beta == 0 else y
+            self.launch(f"axpby<{boolean(aligned(x, y, out))}>", *flat_shape(out.size),
+                        (np.float32(alpha), x, np.float32(beta), NULL if y is None else y, out, np.int64(out.size)))
+
+    def column_sum_add(self, x, out):
+        n, width = x.shape
+        if x.size:
+            parts = min(blocks(n, 64), MAX_PARTS)
+            if parts > 1:
+                partials = self.scratch((parts, width), np.float32)
+                self._column_sums(x, n, width, 0, width, partials, parts, accumulate=False)
+                x, n = partials, parts
+            self._column_sums(x, n, width, 0, width, out, 1, accumulate=True)
+
+    def _column_sums(self, x, n, pitch, offset, width, out, parts, accumulate):
+        self.launch("column_sums", (parts, blocks(width, 32)), (32, 8),
+                    (x, np.int64(n), np.int32(pitch), np.int32(offset), np.int32(width), out, np.int32(accumulate)))
+
+    def square_sum(self, x):
+        if x.size == 0:
+            return 0.0
+        parts = min(blocks(x.size, BLOCK * 16), MAX_PARTS)
+        partials = self.scratch((parts,), np.float64)
+        self.launch("square_sums", (parts,), (32, 8), (x, np.int64(x.size), partials))
+        return float(partials.get().sum())
+
+    # -- rows -----------------------------------------------------------------------------------------------------------
+    def gather_rows(self, x, index, out):
+        n, width = out.shape
+        if out.size:
+            self.launch(f"gather_rows<{C_NAMES[out.dtype]}, {_vectors(width, x, out)}>", *row_shape(n, width, 4),
+                        (x, index, out, np.int64(n), np.int32(width)))
+
+    def scatter_add_rows(self, x, index, out):
+        n, width = x.shape
+        if x.size:
+            self.launch(f"scatter_add_rows<{C_NAMES[x.dtype]}, {_vectors(width, x, out)}>", *row_shape(n, width, 4),
+                        (x, index, out, np.int64(n), np.int32(width)))
+
+    def convert(self, x, out):
+        if x.dtype == out.dtype:
+            self.copy(x, out)
+        elif out.size:
+            self.launch(f"convert<{C_NAMES[x.dtype]}, {C_NAMES[out.dtype]}, {boolean(aligned(x, out))}>",
+                        *flat_shape(out.size), (x, out, np.int64(out.size)))
+
+    # -- codecs ---------------------------------------------------------------------------------------------------------
+    def pack_columns(self, x, index, columns, out):
+        n, chosen = out.shape
+        if out.size:
+            self.launch("pack_columns", *row_shape(n, chosen, 1),
+                        (x, index, columns, out, np.int64(n), np.int32(x.shape[1]), np.int32(chosen)))
+
+    def unpack_columns(self, x, columns, out, scale=1.0):
+        n, width = out.shape
+        if out.size:
+            inverse = self.scratch((width,), np.int32)
+            self.launch("invert_columns", (1,), (BLOCK,), (columns, np.int32(len(columns)), inverse, np.int32(width)))
+            self.launch(f"unpack_columns<{_vectors(width, out)}>", *row_shape(n, width, 4),
+                        (x, inverse, out, np.float32(scale), np.int64(n), np.int32(width), np.int32(len(columns))))
+
+    def quantise(self, x, index, ids, bits, key, wide, out):
+        n, width = (len(x) if index is None else len(index)), x.shape[1]
+        if n:
+            self.launch(f"quantise<{bits}, {_vectors(width, x)}>", *row_shape(n, width, 8),
+                        (x, NULL if index is None else index, NULL if key is None else ids, np.int64(n),
+                         np.int32(width), *_key_arguments(key), np.int32(wide), out))
+
+    def dequantise(self, data, bits, wide, out):
+        n, width = out.shape
+        if out.size:
+            self.launch(f"dequantise<{bits}, {_vectors(width, out)}>", *row_shape(n, width, 8),
+                        (data, np.int32(wide), out, np.int64(n), np.int32(width)))
+
+    # -- fused row-wise steps -------------------------------------------------------------------------------------------
+    def epilogue_forward(self, y, out, bias=None, gamma=None, beta=None, xhat=None, rstd=None, key=None, threshold=0,
+                         ids=None):
+        n, width = y.shape
+        if y.size:
+            pointers = [NULL if a is None else a for a in (bias, gamma, beta, xhat, rstd, ids)]
+            self.launch(f"epilogue_forward<{_vectors(width, y, out, bias, gamma, beta, xhat)}>", *row_shape(n, width, 8),
+                        (y, out, *pointers, np.int64(n), np.int32(width), *_dropout_arguments(key, threshold)))
+
+    def epilogue_backward(self, dout, out, dy, scale=1.0, gamma=None, xhat=None, rstd=None, dgamma=None, dbeta=None,
+                          dbias=None):
+        n, width = dout.shape
+        if dout.size == 0:
+            return
+        sums = [a for a in ((dgamma, dbeta) if gamma is not None else ()) + (dbias,) if a is not None]
+        lanes, rows, in_shared = _backward_shape(width, len(sums))
+        parts = min(blocks(n, rows), MAX_PARTS)
+        strips = parts if in_shared else parts * rows
+        partials = self.scratch((strips, len(sums) * width), np.float32)
+        pointers = [NULL if a is None else a for a in (gamma, xhat, rstd)]
+        self.launch(f"epilogue_backward<{_vectors(width, dout, out, dy, gamma, xhat)}, {boolean(gamma is not None)}>",
+                    (parts,), (lanes, rows),
+                    (dout, out, dy, np.float32(scale), *pointers, partials, np.int32(in_shared),
+                     np.int32(dbias is not None), np.int64(n), np.int32(width)),
+                    shared_mem=rows * len(sums) * width * 4 if in_shared else 0)
+        for slot, target in enumerate(sums):
+            self._column_sums(partials, strips, len(sums) * width, slot * width, width, target, 1, accumulate=True)
+
+    def dropout(self, x, out, key, threshold, ids):
+        n, width = x.shape
+        if not threshold:
+            self.copy(x, out)
+        elif x.size:
+            self.launch(f"dropout<{_vectors(width, x, out)}>", *row_shape(n, width, 8),
+                        (x, out, ids, np.int64(n), np.int32(width), *_dropout_arguments(key, threshold)))
+
+    def random_bits(self, key, ids, out):
+        n, width = out.shape
+        if out.size:
+            self.launch("random_bits", *row_shape(n, width, 8),
+                        (ids, out, np.int64(n), np.int32(width), *_key_arguments(key)))
+
+    # -- losses ---------------------------------------------------------------------------------------------------------
+    def softmax_cross_entropy(self, logits, labels, scale, dlogits):
+        return self._loss("softmax_cross_entropy", logits, (labels,), scale, dlogits)
+
+    def sigmoid_cross_entropy(self, logits, targets, row_used, scale, dlogits):
+        return self._loss("sigmoid_cross_entropy", logits, (targets, row_used), scale, dlogits)
+
+    def _loss(self, name, logits, labels, scale, dlogits) -> float:
+        n, width = logits.shape
+        if logits.size == 0:
+            return 0.0
+        lanes = lanes_for(width, 1)
+        rows = BLOCK // lanes
+        parts = min(blocks(n, rows), MAX_PARTS)
+        partials = self.scratch((parts,), np.float64)
+        self.launch(name, (parts,), (lanes, rows),
+                    (logits, *labels, np.float32(scale), dlogits, partials, np.int64(n), np.int32(width)))
+        return float(partials.get().sum())
+
+    # -- optimiser ------------------------------------------------------------------------------------------------------
+    def adam(self, param, grad, m, v, lr, beta1, beta2, epsilon, weight_decay, correction1, correction2):
+        if param.size:
+            numbers = (lr, beta1, 1 - beta1, beta2, 1 - beta2, epsilon, weight_decay, correction1, correction2)
+            self.launch(f"adam<{boolean(aligned(param, grad, m, v))}>", *flat_shape(param.size),
+                        (param, grad, m, v, np.int64(param.size), *map(np.float32, numbers)))
+
+
+def _key_arguments(key) -> tuple:
+    return tuple(map(np.uint32, key or (0, 0)))
+
+
+def _dropout_arguments(key, threshold: int) -> tuple:
+    scale = random.dropout_scale(threshold) if threshold else 1.0
+    return *_key_arguments(key if threshold else None), np.uint32(threshold), np.float32(scale)
+
+
+def _vectors(width: int, *arrays) -> str:
+    """As a template argument: do the rows of these arrays start where vectors may?"""
+    return boolean(width % 4 == 0 and aligned(*arrays))
+
+
+def _backward_shape(width: int, n_sums: int) -> tuple[int, int, bool]:
+    """Threads a row, rows a block, and whether their column sums fit in shared memory."""
+    lanes = lanes_for(width, 8)
+    rows = BLOCK // lanes
+    while rows * lanes > 32 and rows * n_sums * width * 4 > SHARED_BYTES:
+        rows //= 2
+    return lanes, rows, rows * n_sums * width * 4 <= SHARED_BYTES

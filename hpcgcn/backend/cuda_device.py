@@ -1,0 +1,138 @@
+"""Finding CuPy and a device: the stand-in, caches, devices that are shared, memory that runs out, CUDA-aware MPI."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import importlib.util
+import os
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from hpcgcn.errors import BackendError
+
+SOURCES = Path(__file__).resolve().parent / "cuda_sources"
+STAND_IN = "HPCGCN_CUDA_STAND_IN"
+
+
+def stand_in_wanted() -> bool:
+    """Is the CPU stand-in for CuPy asked for? Only the exact value 1 counts."""
+    value = os.environ.get(STAND_IN, "")
+    if value not in ("", "0", "1"):
+        raise BackendError(f"{STAND_IN}={value}: the only values are 1 (run the kernels on the CPU, for tests) and 0")
+    return value == "1"
+
+
+def load_cupy():
+    """CuPy, or its stand-in if the environment asks for it; a BackendError says what is missing."""
+    if stand_in_wanted():
+        return _load_stand_in()
+    _choose_cache()
+    try:
+        import cupy
+    except ImportError as error:
+        raise BackendError(f"backend 'cuda' needs CuPy, which cannot be imported ({error}): "
+                           "pip install 'hpcgcn[cuda12]' or 'hpcgcn[cuda13]', or choose --backend native") from None
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise BackendError(f"backend 'cuda' finds no usable GPU here ({error}): run on a node with one "
+                           "(nvidia-smi lists them), or choose --backend native") from None
+    if count == 0:
+        raise BackendError("backend 'cuda' finds no GPU: is CUDA_VISIBLE_DEVICES empty? Or choose --backend native")
+    return cupy
+
+
+def _load_stand_in():
+    if "hpcgcn_cuda_stand_in" in sys.modules:
+        return sys.modules["hpcgcn_cuda_stand_in"]
+    path = SOURCES / "host" / "stand_in" / "__init__.py"
+    if not path.exists():
+        raise BackendError(f"{STAND_IN}=1 is set, but {path} is not there: the stand-in comes with the source tree")
+    spec = importlib.util.spec_from_file_location("hpcgcn_cuda_stand_in", path,
+                                                  submodule_search_locations=[str(path.parent)])
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["hpcgcn_cuda_stand_in"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _choose_cache():
+    """Compiled kernels go to a disk of the node unless CUPY_CACHE_DIR says otherwise: a shared home is slow to lock."""
+    scratch = os.environ.get("SLURM_TMPDIR") or tempfile.gettempdir()
+    os.environ.setdefault("CUPY_CACHE_DIR", str(Path(scratch) / f"hpcgcn-cupy-{os.getuid()}"))
+
+
+def compile_options() -> tuple[str, ...]:
+    """Options for RawModule. The hash of all sources makes CuPy's cache notice a change in an included file."""
+    digest = hashlib.sha256()
+    for path in sorted(SOURCES.glob("*.cu*")):
+        digest.update(path.read_bytes())
+    return "-std=c++17", f"-I{SOURCES.resolve()}", f"-DHPCGCN_SOURCES=0x{digest.hexdigest()[:8]}u"
+
+
+def warn_if_shared(comm, uuid: bytes):
+    """Warn, on rank 0, if two ranks compute on one GPU. Collective."""
+    ranks = {}
+    for rank, other in enumerate(comm.allgather(uuid)):
+        ranks.setdefault(other, []).append(rank)
+    shared = [group for group in ranks.values() if len(group) > 1]
+    if shared and comm.rank == 0:
+        groups = "; ".join("ranks " + ", ".join(map(str, group)) for group in shared)
+        warnings.warn(f"GPUs are shared ({groups}): each gets a part of its speed and memory. "
+                      "Start as many ranks a node as it has GPUs.", RuntimeWarning, stacklevel=3)
+
+
+@contextlib.contextmanager
+def explain_out_of_memory(cupy, wanted: int):
+    """Turn CuPy's error into one that says what was needed and what would help."""
+    try:
+        yield
+    except cupy.cuda.memory.OutOfMemoryError:
+        free, total = cupy.cuda.runtime.memGetInfo()
+        used = cupy.get_default_memory_pool().used_bytes()
+        raise BackendError(
+            f"out of device memory: {wanted / 2**20:.1f} MiB more were needed, {used / 2**20:.1f} MiB are in use by this "
+            f"rank and {free / 2**20:.1f} of {total / 2**20:.1f} MiB are free. What helps: more ranks (each holds a "
+            "smaller part), --precision bf16, a smaller --hidden, fewer layers") from None
+
+
+# -- CUDA-aware MPI -----------------------------------------------------------------------------------------------------
+def check_cuda_aware(comm, cupy):
+    """Send device memory round the ranks and look whether it arrives. Collective; BackendError on all ranks if not."""
+    problem = "" if stand_in_wanted() else _library_says_no()
+    if not problem:
+        problem = _try_ring(comm, cupy)
+    problems = [p for p in comm.allgather(problem) if p]
+    if problems:
+        raise BackendError(f"--mpi cuda-aware: {problems[0]}. Use an MPI library built with CUDA support (and its "
+                           "switch, such as MPICH_GPU_SUPPORT_ENABLED=1), or leave the default --mpi staged")
+
+
+def _library_says_no() -> str:
+    """Ask Open MPI, which would otherwise crash on a device pointer; "" if it can, or if the library cannot be asked."""
+    from mpi4py import MPI
+    query = getattr(ctypes.CDLL(MPI.__file__), "MPIX_Query_cuda_support", None)
+    if query is not None and not query():
+        return f"this MPI library ({MPI.Get_library_version().split(',')[0].strip()}) was built without CUDA support"
+    return ""
+
+
+def _try_ring(comm, cupy) -> str:
+    n = 1 << 16                                  # beyond the eager limit of the usual transports
+    sent = cupy.asarray(np.full(n, comm.rank, np.int32))
+    received = cupy.asarray(np.full(n, -1, np.int32))
+    sent.get(), received.get()                   # both are in place before MPI looks
+    before, after = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
+    if comm.rank == 0:
+        print("hpcgcn: testing CUDA-aware MPI (a crash here means: use --mpi staged)", file=sys.stderr, flush=True)
+    try:
+        comm.Sendrecv(sent, after, 77, received, before, 77)
+    except Exception as error:                   # noqa: BLE001 - libraries differ in what they raise; all mean no
+        return f"sending device memory failed ({type(error).__name__}: {error})"
+    return "" if (received.get() == before).all() else "device memory arrived with wrong contents"

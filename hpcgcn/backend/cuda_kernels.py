@@ -1,0 +1,90 @@
+"""The kernels of cuda/*.cu: which instantiations exist, how they are compiled, and the shapes they are launched in."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+
+from hpcgcn.backend.cuda_device import SOURCES, compile_options
+
+FLOATS = ("float", "half16", "bf16")
+LANES = (4, 8, 16, 32)
+BLOCK = 256                       # threads a block of row and flat kernels
+NULL = np.uintp(0)                # a null pointer, as kernels take it
+
+C_NAMES = {np.dtype(np.float32): "float", np.dtype(np.float16): "half16", np.dtype(np.uint16): "bf16"}
+
+
+def _combinations(template: str, *choices) -> list[str]:
+    return [template.format(*values) for values in product(*choices)]
+
+
+BOOLS = ("false", "true")
+INSTANTIATIONS = {
+    "spmm.cu": [*_combinations("spmm_short<{}, {}, {}>", FLOATS, (1, 4), LANES),
+                *_combinations("spmm_long<{}, {}, {}>", FLOATS, (1, 4), LANES),
+                "spmm_combine<1>", "spmm_combine<4>", "sparse_dropout"],
+    "rows.cu": [*_combinations("gather_rows<{}, {}>", FLOATS, BOOLS),
+                *_combinations("scatter_add_rows<{}, {}>", FLOATS, BOOLS),
+                "pack_columns", "invert_columns", *_combinations("unpack_columns<{}>", BOOLS)],
+    "elementwise.cu": [*_combinations("convert<float, {}, {}>", FLOATS[1:], BOOLS),
+                       *_combinations("convert<{}, float, {}>", FLOATS[1:], BOOLS),
+                       *_combinations("axpby<{}>", BOOLS), *_combinations("adam<{}>", BOOLS)],
+    "reduce.cu": ["column_sums", "square_sums"],
+    "loss.cu": ["softmax_cross_entropy", "sigmoid_cross_entropy"],
+    "epilogue.cu": ["random_bits", *_combinations("dropout<{}>", BOOLS),
+                    *_combinations("epilogue_forward<{}>", BOOLS),
+                    *_combinations("epilogue_backward<{}, {}>", BOOLS, BOOLS)],
+    "quantise.cu": [*_combinations("quantise<{}, {}>", (1, 2, 4, 8), BOOLS),
+                    *_combinations("dequantise<{}, {}>", (1, 2, 4, 8), BOOLS)],
+}
+
+
+def boolean(value: bool) -> str:
+    """As C++ writes it in a name expression."""
+    return "true" if value else "false"
+
+
+class Kernels:
+    """All kernels by name; a file is compiled when the first of its kernels is wanted."""
+
+    def __init__(self, cupy):
+        options = compile_options()
+        self._modules = {file: cupy.RawModule(code=(SOURCES / file).read_text(), options=options,
+                                              name_expressions=tuple(names))
+                         for file, names in INSTANTIATIONS.items()}
+        self._file = {name: file for file, names in INSTANTIATIONS.items() for name in names}
+        self._functions = {}
+
+    def __getitem__(self, name: str):
+        if name not in self._functions:
+            self._functions[name] = self._modules[self._file[name]].get_function(name)
+        return self._functions[name]
+
+
+def blocks(n: int, each: int) -> int:
+    """How many blocks of `each` cover n."""
+    return -(-n // each)
+
+
+def lanes_for(width: int, columns_a_thread: int) -> int:
+    """Threads that share a row: a power of two up to a warp that covers the width, if it can."""
+    needed = max(1, blocks(width, columns_a_thread))
+    return min(32, 1 << (needed - 1).bit_length())
+
+
+def row_shape(n: int, width: int, columns_a_thread: int) -> tuple[tuple[int], tuple[int, int]]:
+    """Grid and block of a row kernel: all rows at once."""
+    lanes = lanes_for(width, columns_a_thread)
+    return (blocks(n, BLOCK // lanes),), (lanes, BLOCK // lanes)
+
+
+def flat_shape(n: int) -> tuple[tuple[int], tuple[int]]:
+    """Grid and block of a flat kernel: four elements a thread."""
+    return (blocks(n, 4 * BLOCK),), (BLOCK,)
+
+
+def aligned(*arrays) -> bool:
+    """May four neighbouring elements of each array be read as one vector?"""
+    return all(a is None or a.data.ptr % (4 * a.itemsize) == 0 for a in arrays)
