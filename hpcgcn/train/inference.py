@@ -1,0 +1,127 @@
+"""A trained model on a whole graph: exact, distributed scores and predictions."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+
+import numpy as np
+
+from hpcgcn.config import Config, make_config, read_toml
+from hpcgcn.errors import CheckpointError, ConfigError, FileError
+from hpcgcn.graph.atomic import atomic_h5
+from hpcgcn.graph.data import Part
+from hpcgcn.graph.header import header, write_header
+from hpcgcn.mpi.world import agree, on_root
+from hpcgcn.nn.models import parameter_specs
+from hpcgcn.nn.parameters import Parameters
+from hpcgcn.train import checkpoint
+from hpcgcn.train.engine import Engine
+from hpcgcn.train.run import open_backend
+from hpcgcn.train.scores import scores
+from hpcgcn.train.source import load_part
+from hpcgcn.train.trainer import model_shape, precomputes
+
+WHICH = ("best", "last")
+WHAT = ("classes", "logits", "embeddings")
+
+
+def find_checkpoint(path: str) -> tuple[Config, str]:
+    """Settings and checkpoint folder of a run folder or of a checkpoint folder."""
+    if os.path.isdir(os.path.join(path, "checkpoints")):
+        found = checkpoint.newest(os.path.join(path, "checkpoints"))
+        if found is None:
+            raise CheckpointError(f"{path} has no checkpoint yet")
+        return make_config(read_toml(os.path.join(path, "config.toml"))), found
+    if os.path.exists(os.path.join(path, "model.h5")):
+        text = header(os.path.join(path, "model.h5"))["settings"]["config"]
+        return make_config(tomllib.loads(text), where=path), path
+    raise CheckpointError(f"{path} is neither the folder of a run (runs/NAME) nor a checkpoint (runs/NAME/checkpoints/epoch-...)")
+
+
+class TrainedModel:
+    """A checkpoint's parameters over a graph, on all ranks of a communicator."""
+
+    def __init__(self, comm, config: Config, part: Part, values: np.ndarray, where: str):
+        self.comm, self.config, self.part = comm, config, part
+        self.backend = open_backend(comm, config)
+        shape = model_shape(config, part)
+        parameters = Parameters(self.backend, parameter_specs(shape), config.seed)
+        if len(values) != parameters.size:
+            raise CheckpointError(f"{where} holds {len(values)} parameters, but the model for this graph ({part.n_features} "
+                                  f"features, {part.n_classes} classes) has {parameters.size}: it was trained on another graph")
+        self.backend.copy(np.ascontiguousarray(values, self.backend.dtype), parameters.value)
+        self.parameters = parameters
+        parallel = "single" if comm.size == 1 else "partition"
+        self.engine = Engine(comm, self.backend, part, shape, parameters, seed=config.seed, parallel=parallel,
+                             precompute=precomputes(config, part))
+
+    def logits(self) -> np.ndarray:
+        """Of the local rows, in the engine's order."""
+        return self.backend.to_host(self.engine.evaluate())
+
+    def scores(self) -> dict[str, float]:
+        """Accuracy or micro-F1 of the three splits."""
+        labels = self.engine.labels
+        return scores(self.comm, self.logits(), labels.host, labels.split)
+
+    def rows(self, what: str, layer: int) -> np.ndarray:
+        """Classes, logits or a layer's embeddings of the local rows."""
+        logits = self.logits()
+        if what == "embeddings":
+            hidden = self.engine.model.embeddings
+            if not 1 <= layer <= len(hidden):
+                raise ConfigError(f"--layer {layer}: this model has embeddings of layers 1..{len(hidden)}")
+            return self.backend.to_host(hidden[layer - 1].value)
+        if what == "logits":
+            return logits
+        return (logits > 0).astype(np.uint8) if self.part.multilabel else logits.argmax(axis=1).astype(np.int32)
+
+    def close(self):
+        self.engine.close()
+
+
+def open_model(comm, run: str, graph: str, which: str = "best", overrides: dict | None = None) -> TrainedModel:
+    """The model of a run over a graph or partition file. Collective."""
+    config, folder = on_root(comm, find_checkpoint, run)
+    for name, value in (overrides or {}).items():
+        setattr(config, name, value)
+    part = load_part(comm, graph, config)
+    with agree(comm):
+        snapshot = checkpoint.load(folder)
+        values = snapshot.best.parameters if which == "best" and snapshot.best.parameters is not None else snapshot.parameters
+    with agree(comm):
+        return TrainedModel(comm, config, part, values, folder)
+
+
+def gather_rows(comm, local: np.ndarray, ids: np.ndarray, n_nodes: int, write):
+    """Rank 0 calls write(ids, rows) for every rank's rows in turn: only one rank's rows are in its memory at a time."""
+    if comm.rank:
+        comm.send((ids, local), dest=0, tag=7)
+        return
+    write(ids, local)
+    for rank in range(1, comm.size):
+        write(*comm.recv(source=rank, tag=7))
+
+
+def predict(comm, model: TrainedModel, path: str, what: str = "classes", layer: int = 1, command: str = ""):
+    """Write predictions to HDF5, in global node order. Collective."""
+    with agree(comm):
+        local = model.rows(what, layer)
+    ids, n_nodes = model.engine.local.ids, model.part.n_nodes
+    with agree(comm):
+        if comm.rank:
+            gather_rows(comm, local, ids, n_nodes, None)
+        else:
+            # The ids are a permutation, so rows are put in order in memory and written once.
+            whole = np.empty((n_nodes, *local.shape[1:]), local.dtype)
+            gather_rows(comm, local, ids, n_nodes, whole.__setitem__)
+            _write_predictions(path, what, whole, layer, command)
+
+
+def _write_predictions(path: str, what: str, rows: np.ndarray, layer: int, command: str):
+    if not path.endswith((".h5", ".hdf5")):
+        raise FileError(f"{path}: predictions are HDF5; give a name that ends in .h5")
+    with atomic_h5(path) as file:
+        write_header(file, "predictions", command=command, settings={"what": what, "layer": layer}, n_nodes=len(rows))
+        file[what] = rows
