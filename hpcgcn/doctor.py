@@ -12,8 +12,8 @@ def _row(what: str, ok: bool, found: str, needed: bool = False) -> dict:
 
 
 def examine() -> list[dict]:
-    """All checks; none of them raises."""
-    return [_python(), *_libraries(), _mpi(), _native(), _cores(), _blas(), _cuda(), _cuda_aware()]
+    """All checks; none of them raises. BLAS comes before the native backend, which limits its threads."""
+    return [_python(), *_libraries(), _mpi(), _cores(), _blas(), _native(), _cuda(), _cuda_aware()]
 
 
 def _python() -> dict:

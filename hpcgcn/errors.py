@@ -5,6 +5,7 @@ class HpcgcnError(Exception):
     """A user's mistake or a site's limit: printed once, without a traceback, exit code 2."""
 
     exit_code = 2
+    agreed = False           # True once all ranks raise it together; an error of one rank alone must end the others too
 
 
 class ConfigError(HpcgcnError):
@@ -21,6 +22,8 @@ class GraphError(HpcgcnError):
 
 class DivergedError(HpcgcnError):
     """Training produced a loss that is not a number."""
+
+    agreed = True            # the loss is summed over the ranks before it is looked at
 
 
 class BackendError(HpcgcnError):

@@ -45,7 +45,9 @@ def agree(comm):
     if failed:
         rank, (kind, message) = failed[0]
         # Rank 0 speaks for the job; another rank alone had something of its own, so say which.
-        raise kind(message if rank == 0 else f"{message} [rank {rank}]") from None
+        shared = kind(message if rank == 0 else f"{message} [rank {rank}]")
+        shared.agreed = True
+        raise shared from None
 
 
 def on_root(comm, function, *args):
@@ -60,15 +62,18 @@ def on_root(comm, function, *args):
 def run_ranks(function, *args) -> int:
     """Run a command's body on all ranks and return the exit code.
 
-    A user's mistake is printed once, by rank 0. Anything else is a fault of ours or of the site: it aborts all ranks at
-    once, because the others may be waiting for this one.
+    A mistake that all ranks agree on is printed once, by rank 0. Anything else aborts all ranks at once, because the
+    others may be waiting for this one.
     """
     comm = world()
     try:
         return function(comm, *args)
     except HpcgcnError as error:
-        if comm.rank == 0:
-            print(f"hpcgcn: {error}", file=sys.stderr, flush=True)
+        alone = comm.size > 1 and not error.agreed
+        if comm.rank == 0 or alone:
+            print(f"hpcgcn: {error}" + (f" [rank {comm.rank}]" if alone else ""), file=sys.stderr, flush=True)
+        if alone:
+            comm.Abort(error.exit_code)
         return error.exit_code
     except KeyboardInterrupt:
         comm.Abort(130)

@@ -7,7 +7,7 @@ import tomllib
 
 import numpy as np
 
-from hpcgcn.config import Config, make_config, read_toml
+from hpcgcn.config import Config, make_config
 from hpcgcn.errors import CheckpointError, ConfigError, FileError
 from hpcgcn.graph.atomic import atomic_h5
 from hpcgcn.graph.data import Part
@@ -32,7 +32,7 @@ def find_checkpoint(path: str) -> tuple[Config, str]:
         found = checkpoint.newest(os.path.join(path, "checkpoints"))
         if found is None:
             raise CheckpointError(f"{path} has no checkpoint yet")
-        return make_config(read_toml(os.path.join(path, "config.toml"))), found
+        return make_config(toml_path=os.path.join(path, "config.toml")), found
     if os.path.exists(os.path.join(path, "model.h5")):
         text = header(os.path.join(path, "model.h5"))["settings"]["config"]
         return make_config(tomllib.loads(text), where=path), path

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from hpcgcn.backend import make_backend
 from hpcgcn.config import Config
+from hpcgcn.errors import HpcgcnError
 from hpcgcn.exchange.policies import check_combination
 from hpcgcn.mpi.world import EXIT_RUN_AGAIN, StopRequest, agree, local_rank, on_root
 from hpcgcn.train import checkpoint
@@ -64,11 +65,13 @@ def train(source, config: Config, comm=None) -> Result:
     del part
     _resume(trainer, folder, say)
     try:
-        return _run(trainer, folder, say)
-    finally:
-        # After an error on this rank alone the others may never answer: freeing is for the good end only.
-        if sys.exc_info()[0] is None:
+        result = _run(trainer, folder, say)
+    except HpcgcnError as error:
+        if error.agreed:                 # all ranks are here: take in what is in flight before MPI ends
             trainer.close()
+        raise
+    trainer.close()
+    return result
 
 
 def _printer(comm, config: Config):

