@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser):
     parser.add_argument("graph", help="graph file (or a partition file, to divide it anew)")
     parser.add_argument("-n", "--parts", type=int, required=True, metavar="P", help="number of parts: one a rank")
     parser.add_argument("-o", "--output", metavar="FILE",
-                        help="partition file to write (<graph>-<P>.h5 beside the graph)")
+                        help="partition file to write (<graph>-<P>.h5 beside the graph, with the method if not the default)")
     parser.add_argument("--method", choices=("metis", "random", "block"), default="metis",
                         help="block: equal runs of node ids (%(default)s)")
     parser.add_argument("--objective", choices=("volume", "cut"), default="volume",
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     from hpcgcn.graph.divide import check_output, default_partition_path, divide
     from hpcgcn.graph.store import read_graph
 
-    output = args.output or str(default_partition_path(args.graph, args.parts))
+    output = args.output or str(default_partition_path(args.graph, args.parts, args.method, args.objective))
     check_output(args.graph, output)
     began = time.perf_counter()
     costs = divide(read_graph(args.graph), output, args.parts, method=args.method, objective=args.objective,

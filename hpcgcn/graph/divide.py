@@ -12,10 +12,12 @@ from hpcgcn.graph.reorder import local_order
 from hpcgcn.graph.store import write_partition
 
 
-def default_partition_path(graph_path: str | os.PathLike, n_parts: int) -> Path:
-    """Where the partition of a graph file is kept: <stem>-<P>.h5 beside it."""
+def default_partition_path(graph_path: str | os.PathLike, n_parts: int, method: str = "metis",
+                           objective: str = "volume") -> Path:
+    """Where the partition of a graph file is kept: <stem>-<P>.h5 beside it; other methods than the default are named."""
     path = Path(graph_path)
-    return path.with_name(f"{path.stem}-{n_parts}.h5")
+    suffix = {("metis", "volume"): "", ("metis", "cut"): "-cut"}.get((method, objective), f"-{method}")
+    return path.with_name(f"{path.stem}-{n_parts}{suffix}.h5")
 
 
 def divide(graph: Graph, path: str | os.PathLike, n_parts: int, method: str = "metis", objective: str = "volume",

@@ -8,6 +8,7 @@ import sys
 from hpcgcn.errors import ConfigError, FileError
 from hpcgcn.graph import store
 from hpcgcn.graph.data import Graph, Part
+from hpcgcn.graph.divide import default_partition_path, divide
 from hpcgcn.mpi.world import agree, on_root
 
 
@@ -34,26 +35,16 @@ def _checked_split(path, graph: Graph, config) -> Graph:
     return graph
 
 
-def partition_path(path: str, n_parts: int, method: str, objective: str) -> str:
-    """The name under which a partition is kept beside its graph."""
-    stem = os.path.splitext(path)[0]
-    suffix = {("metis", "volume"): "", ("metis", "cut"): "-cut"}.get((method, objective), f"-{method}")
-    return f"{stem}-{n_parts}{suffix}.h5"
-
-
 def partition_beside(path: str, n_parts: int, config) -> str:
     """The partition file beside the graph that fits; made now if there is none."""
-    from hpcgcn.graph.partition import partition_graph
     method, objective = config.partition_method, config.partition_objective
-    target = partition_path(path, n_parts, method, objective)
+    target = str(default_partition_path(path, n_parts, method, objective))
     if os.path.exists(target) and _fits(target, store.header(path)["uuid"], n_parts):
         return target
     graph = store.read_graph(path)
     if not config.quiet:
         print(f"partitioning {path} into {n_parts} parts ({method}), kept as {target}", file=sys.stderr, flush=True)
-    assignment = partition_graph(graph, n_parts, method, objective)
-    store.write_partition(target, graph, assignment, settings={"method": method, "objective": objective},
-                          command=" ".join(sys.argv))
+    divide(graph, target, n_parts, method, objective, command=" ".join(sys.argv))
     return target
 
 
