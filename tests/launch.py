@@ -1,0 +1,104 @@
+"""Starting a program on several ranks from a test: `launch(2, ["hpcgcn", "train", ...])`. A hang fails, it never blocks."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+
+import pytest
+
+GRACE_SECONDS = 5        # between asking a job that hangs to end and ending it
+
+
+@dataclass
+class Outcome:
+    """How a job ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    def check(self) -> "Outcome":
+        """Fail the test, with what the job said, unless it ended well."""
+        assert self.code == 0, f"exit code {self.code}\n{self.stdout[-3000:]}\n{self.stderr[-6000:]}"
+        return self
+
+
+@functools.cache
+def mpiexec() -> tuple[str, ...]:
+    """The launcher: the environment variable MPIEXEC, or the mpiexec beside this Python, or the one on the path."""
+    given = os.environ.get("MPIEXEC")
+    if given:
+        return tuple(shlex.split(given))
+    beside = os.path.join(os.path.dirname(sys.executable), "mpiexec")
+    found = beside if os.path.exists(beside) else shutil.which("mpiexec")
+    if not found:
+        pytest.skip("no mpiexec: install an MPI, or set MPIEXEC")
+    return (found,)
+
+
+@functools.cache
+def is_open_mpi() -> bool:
+    """Does the launcher belong to Open MPI?"""
+    done = subprocess.run([*mpiexec(), "--version"], capture_output=True, text=True, timeout=60)
+    return "Open MPI" in done.stdout + done.stderr or "open-mpi" in done.stdout + done.stderr
+
+
+def rank_environment(extra: dict[str, str] | None = None) -> dict[str, str]:
+    """The environment of a job: this Python's commands first, one BLAS thread a rank, leave to run as root if we are."""
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    env["PATH"] = os.path.dirname(sys.executable) + os.pathsep + env.get("PATH", "")
+    if os.geteuid() == 0:
+        env |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return env | (extra or {})
+
+
+def command(n_ranks: int, args: list) -> list[str]:
+    """The whole command line of a job."""
+    oversubscribe = ["--oversubscribe"] if is_open_mpi() else []
+    return [*mpiexec(), *oversubscribe, "-n", str(n_ranks), *map(os.fspath, args)]
+
+
+def start(n_ranks: int, args: list, *, cwd=None, env=None, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
+    """The job as a Popen object, in a session of its own; end it with `end`."""
+    return subprocess.Popen(command(n_ranks, args), cwd=cwd, env=rank_environment(env), stdout=stdout, stderr=stderr,
+                            stdin=subprocess.DEVNULL, start_new_session=True)
+
+
+def end(process: subprocess.Popen):
+    """End a job that was started here, its ranks first: the launcher takes them with it if it is asked."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is None:
+            os.killpg(process.pid, number)
+            try:
+                process.wait(GRACE_SECONDS)
+            except subprocess.TimeoutExpired:
+                continue
+
+
+def launch(n_ranks: int, args: list, *, timeout: float = 120, cwd=None, env: dict[str, str] | None = None) -> Outcome:
+    """Run a program on n ranks and wait for its end; no end within `timeout` seconds fails the test."""
+    # Files, not pipes: a rank that outlives its launcher would keep a pipe open, and us waiting.
+    with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr:
+        process = start(n_ranks, args, cwd=cwd, env=env, stdout=stdout, stderr=stderr)
+        hung = False
+        try:
+            process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            hung = True
+        finally:
+            end(process)
+        texts = []
+        for file in (stdout, stderr):
+            file.seek(0)
+            texts.append(file.read())
+    if hung:
+        pytest.fail(f"{n_ranks} ranks of {args} hang: no end after {timeout} s\n{texts[0][-3000:]}\n{texts[1][-3000:]}")
+    return Outcome(process.returncode, *texts)
