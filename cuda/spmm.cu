@@ -10,26 +10,37 @@
 // (a transposed matrix reads the weights of the original through `entry`).
 #include "common.cuh"
 
+constexpr int BATCH = 4;          // rows of x that a thread asks for before it uses the first: hides their latency
+
 __device__ inline float entry_value(const float *weights, const long long *entry, const float *column_scale,
                                     long long e, int j) {
     float a = weights ? weights[entry ? entry[e] : e] : 1.0f;
     return column_scale ? a * column_scale[j] : a;
 }
 
-// sum += a * x[j, column:column + VEC], where `mask` (if any) is not 0, times mask_scale.
+// sum += a[k] * x[j[k], column:column + VEC] for the k that are wanted, in their order; where there is a mask, an x
+// counts mask_scale times if its mask is not 0, and not at all if it is.
 template <typename X, int VEC>
-__device__ inline void add_row(float a, const X *x, const float *mask, float mask_scale, long long at,
-                               float (&sum)[VEC]) {
-    float v[VEC];
-    load_pack(x + at, v);
-    if (mask) {
-        float m[VEC];
-        load_pack(mask + at, m);
+__device__ inline void add_batch(const int (&j)[BATCH], const float (&a)[BATCH], const bool (&wanted)[BATCH],
+                                 const X *x, const float *mask, float mask_scale, int width, int column,
+                                 float (&sum)[VEC]) {
+    float v[BATCH][VEC] = {};
 #pragma unroll
-        for (int i = 0; i < VEC; i++) v[i] = m[i] != 0.0f ? v[i] * mask_scale : 0.0f;
+    for (int k = 0; k < BATCH; k++)
+        if (wanted[k]) load_pack(x + (long long)j[k] * width + column, v[k]);
+    if (mask) {
+#pragma unroll
+        for (int k = 0; k < BATCH; k++) {
+            float m[VEC] = {};
+            if (wanted[k]) load_pack(mask + (long long)j[k] * width + column, m);
+#pragma unroll
+            for (int i = 0; i < VEC; i++) v[k][i] = m[i] != 0.0f ? v[k][i] * mask_scale : 0.0f;
+        }
     }
 #pragma unroll
-    for (int i = 0; i < VEC; i++) sum[i] = fmaf(a, v[i], sum[i]);
+    for (int k = 0; k < BATCH; k++)
+#pragma unroll
+        for (int i = 0; i < VEC; i++) sum[i] = fmaf(a[k], v[k][i], sum[i]);
 }
 
 // out[row, column:column + VEC] = (or +=) row_scale[row] * sum.
@@ -62,11 +73,19 @@ __global__ void spmm_short(const int *rows, int n_rows, const long long *indptr,
     const int row = rows[item];
     const long long end = indptr[row + 1];
     float sum[VEC] = {};
-#pragma unroll 4
-    for (long long e = indptr[row]; e < end; e++) {
-        const int j = indices[e];
-        add_row(entry_value(weights, entry, column_scale, e, j), x, mask, mask_scale, (long long)j * width + column,
-                sum);
+    for (long long e = indptr[row]; e < end; e += BATCH) {
+        int j[BATCH];
+        float a[BATCH];
+        bool wanted[BATCH];
+#pragma unroll
+        for (int k = 0; k < BATCH; k++) {
+            wanted[k] = e + k < end;
+            j[k] = wanted[k] ? indices[e + k] : 0;
+        }
+#pragma unroll
+        for (int k = 0; k < BATCH; k++)
+            a[k] = wanted[k] ? entry_value(weights, entry, column_scale, e + k, j[k]) : 0.0f;
+        add_batch(j, a, wanted, x, mask, mask_scale, width, column, sum);
     }
     write_row(out, row_scale, row, column, width, accumulate, sum);
 }
@@ -99,13 +118,19 @@ __global__ void spmm_long(const int4 *items, int n_items, int segment_length, in
             my_j = indices[base + lane];
             my_a = entry_value(weights, entry, column_scale, base + lane, my_j);
         }
-#pragma unroll 4
-        for (int k = 0; k < count; k += GROUPS) {
-            const int source = k + group;
-            const int j = __shfl_sync(FULL_WARP, my_j, source & 31);
-            const float a = __shfl_sync(FULL_WARP, my_a, source & 31);
-            if (source < count && column < width)
-                add_row(a, x, mask, mask_scale, (long long)j * width + column, sum);
+        for (int first = 0; first < count; first += GROUPS * BATCH) {
+            int j[BATCH];
+            float a[BATCH];
+            bool wanted[BATCH];
+#pragma unroll
+            for (int k = 0; k < BATCH; k++) {
+                const int source = first + k * GROUPS + group;
+                j[k] = __shfl_sync(FULL_WARP, my_j, source & 31);
+                a[k] = __shfl_sync(FULL_WARP, my_a, source & 31);
+                wanted[k] = source < count && column < width;
+                if (!wanted[k]) a[k] = 0.0f;
+            }
+            add_batch(j, a, wanted, x, mask, mask_scale, width, column, sum);
         }
     }
 #pragma unroll

@@ -7,6 +7,7 @@
 #pragma once
 #define CUDA_HOST 1
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cmath>
@@ -47,8 +48,16 @@ enum Kind { SYNC, SHUFFLE, VOTE };
 constexpr int NOBODY = -1;
 constexpr size_t STACK_BYTES = 128 * 1024;
 
+// A place to go on from. Stacks are entered by ucontext; after that _setjmp and _longjmp switch between them, which
+// unlike swapcontext make no system call. AddressSanitizer follows swapcontext only.
+struct Context {
+    ucontext_t entry;
+    jmp_buf jump;
+    bool entered = false;
+};
+
 struct Fiber {
-    ucontext_t context;
+    Context context;
     char *stack;
     void *fake_stack = nullptr;                          // AddressSanitizer's
 };
@@ -76,7 +85,7 @@ struct Machine {
     std::vector<Thread> threads;
     std::vector<Warp> warps;
     std::vector<Fiber *> idle;
-    ucontext_t scheduler;
+    Context scheduler;
     void *scheduler_fake_stack = nullptr;
     const void *scheduler_stack = nullptr;
     size_t scheduler_stack_bytes = 0;
@@ -92,12 +101,23 @@ inline Machine machine;
 inline dim3 thread_index, block_index, block_size, grid_size;
 
 // -- switching -----------------------------------------------------------------------------------------------------------
+inline void change(Context &from, Context &to) {
+#if defined(__SANITIZE_ADDRESS__)
+    swapcontext(&from.entry, &to.entry);
+#else
+    from.entered = true;
+    if (_setjmp(from.jump)) return;
+    if (to.entered) _longjmp(to.jump, 1);
+    setcontext(&to.entry);
+#endif
+}
+
 inline void to_scheduler() {
     Fiber *fiber = machine.threads[machine.current].fiber;
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_start_switch_fiber(&fiber->fake_stack, machine.scheduler_stack, machine.scheduler_stack_bytes);
 #endif
-    swapcontext(&fiber->context, &machine.scheduler);
+    change(fiber->context, machine.scheduler);
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_finish_switch_fiber(fiber->fake_stack, &machine.scheduler_stack, &machine.scheduler_stack_bytes);
 #endif
@@ -116,12 +136,14 @@ inline void fiber_main() {
 }
 
 inline void prepare(Fiber *fiber) {
-    getcontext(&fiber->context);
-    fiber->context.uc_stack.ss_sp = fiber->stack;
-    fiber->context.uc_stack.ss_size = STACK_BYTES;
-    fiber->context.uc_link = nullptr;
+    ucontext_t &entry = fiber->context.entry;
+    getcontext(&entry);
+    entry.uc_stack.ss_sp = fiber->stack;
+    entry.uc_stack.ss_size = STACK_BYTES;
+    entry.uc_link = nullptr;
+    fiber->context.entered = false;
     fiber->fake_stack = nullptr;
-    makecontext(&fiber->context, fiber_main, 0);
+    makecontext(&entry, fiber_main, 0);
 }
 
 // Stacks are kept from launch to launch: allocating them would take longer than most kernels.
@@ -146,7 +168,7 @@ inline void resume(int number) {
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_start_switch_fiber(&machine.scheduler_fake_stack, thread.fiber->stack, STACK_BYTES);
 #endif
-    swapcontext(&machine.scheduler, &thread.fiber->context);
+    change(machine.scheduler, thread.fiber->context);
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_finish_switch_fiber(machine.scheduler_fake_stack, nullptr, nullptr);
 #endif

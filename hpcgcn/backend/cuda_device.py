@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 import warnings
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -68,6 +69,7 @@ def _choose_cache():
     os.environ.setdefault("CUPY_CACHE_DIR", str(Path(scratch) / f"hpcgcn-cupy-{os.getuid()}"))
 
 
+@lru_cache(maxsize=None)
 def compile_options() -> tuple[str, ...]:
     """Options for RawModule. The hash of all sources makes CuPy's cache notice a change in an included file."""
     digest = hashlib.sha256()

@@ -21,24 +21,27 @@ def _combinations(template: str, *choices) -> list[str]:
 
 
 BOOLS = ("false", "true")
-INSTANTIATIONS = {
-    "spmm.cu": [*_combinations("spmm_short<{}, {}, {}>", FLOATS, (1, 4), LANES),
-                *_combinations("spmm_long<{}, {}, {}>", FLOATS, (1, 4), LANES),
-                "spmm_combine<1>", "spmm_combine<4>", "sparse_dropout"],
-    "rows.cu": [*_combinations("gather_rows<{}, {}>", FLOATS, BOOLS),
-                *_combinations("scatter_add_rows<{}, {}>", FLOATS, BOOLS),
-                "pack_columns", "invert_columns", *_combinations("unpack_columns<{}>", BOOLS)],
-    "elementwise.cu": [*_combinations("convert<float, {}, {}>", FLOATS[1:], BOOLS),
-                       *_combinations("convert<{}, float, {}>", FLOATS[1:], BOOLS),
-                       *_combinations("axpby<{}>", BOOLS), *_combinations("adam<{}>", BOOLS)],
-    "reduce.cu": ["column_sums", "square_sums"],
-    "loss.cu": ["softmax_cross_entropy", "sigmoid_cross_entropy"],
-    "epilogue.cu": ["random_bits", *_combinations("dropout<{}>", BOOLS),
-                    *_combinations("epilogue_forward<{}>", BOOLS),
-                    *_combinations("epilogue_backward<{}, {}>", BOOLS, BOOLS)],
-    "quantise.cu": [*_combinations("quantise<{}, {}>", (1, 2, 4, 8), BOOLS),
-                    *_combinations("dequantise<{}, {}>", (1, 2, 4, 8), BOOLS)],
-}
+
+# What is compiled together: (file, name expressions). The many products are cut by type, so that a run that uses one
+# type of storage does not wait for the others.
+MODULES = (
+    *(("spmm.cu", (*_combinations("spmm_short<{}, {}, {}>", (x,), (1, 4), LANES),
+                   *_combinations("spmm_long<{}, {}, {}>", (x,), (1, 4), LANES))) for x in FLOATS),
+    ("spmm.cu", ("spmm_combine<1>", "spmm_combine<4>", "sparse_dropout")),
+    ("rows.cu", (*_combinations("gather_rows<{}, {}>", FLOATS, BOOLS),
+                 *_combinations("scatter_add_rows<{}, {}>", FLOATS, BOOLS),
+                 "pack_columns", "invert_columns", *_combinations("unpack_columns<{}>", BOOLS))),
+    ("elementwise.cu", (*_combinations("convert<float, {}, {}>", FLOATS[1:], BOOLS),
+                        *_combinations("convert<{}, float, {}>", FLOATS[1:], BOOLS),
+                        *_combinations("axpby<{}>", BOOLS), *_combinations("adam<{}>", BOOLS))),
+    ("reduce.cu", ("column_sums", "square_sums")),
+    ("loss.cu", ("softmax_cross_entropy", "sigmoid_cross_entropy")),
+    ("epilogue.cu", ("random_bits", *_combinations("dropout<{}>", BOOLS),
+                     *_combinations("epilogue_forward<{}>", BOOLS),
+                     *_combinations("epilogue_backward<{}, {}>", BOOLS, BOOLS))),
+    ("quantise.cu", (*_combinations("quantise<{}, {}>", (1, 2, 4, 8), BOOLS),
+                     *_combinations("dequantise<{}, {}>", (1, 2, 4, 8), BOOLS))),
+)
 
 
 def boolean(value: bool) -> str:
@@ -47,19 +50,19 @@ def boolean(value: bool) -> str:
 
 
 class Kernels:
-    """All kernels by name; a file is compiled when the first of its kernels is wanted."""
+    """All kernels by name; a module is compiled when the first of its kernels is wanted."""
 
     def __init__(self, cupy):
-        options = compile_options()
-        self._modules = {file: cupy.RawModule(code=(SOURCES / file).read_text(), options=options,
-                                              name_expressions=tuple(names))
-                         for file, names in INSTANTIATIONS.items()}
-        self._file = {name: file for file, names in INSTANTIATIONS.items() for name in names}
+        self._module = {}
+        for file, names in MODULES:
+            module = cupy.RawModule(code=(SOURCES / file).read_text(), options=compile_options(),
+                                    name_expressions=names)
+            self._module.update(dict.fromkeys(names, module))
         self._functions = {}
 
     def __getitem__(self, name: str):
         if name not in self._functions:
-            self._functions[name] = self._modules[self._file[name]].get_function(name)
+            self._functions[name] = self._module[name].get_function(name)
         return self._functions[name]
 
 

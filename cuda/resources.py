@@ -1,0 +1,105 @@
+"""Compile every kernel for real, on a machine without a GPU: NVRTC to machine code, with what ptxas says about it.
+
+    python cuda/resources.py            compile for all architectures, write RESOURCES.md beside this file
+
+Needs cupy-cuda12x and nvidia-cuda-nvrtc-cu12 (the extra `cuda-test`); takes about a minute on two cores.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from hpcgcn.backend.cuda_device import SOURCES, compile_options      # noqa: E402
+from hpcgcn.backend.cuda_kernels import MODULES                      # noqa: E402
+
+ARCHITECTURES = (70, 80, 90, 100)
+TABLE = Path(__file__).resolve().parent / "RESOURCES.md"
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What one kernel needs on one architecture."""
+
+    registers: int
+    spilled_bytes: int
+    stack_bytes: int
+    shared_bytes: int                # static; epilogue_backward asks for more at launch
+
+
+def nvrtc_version() -> str:
+    from cupy_backends.cuda.libs import nvrtc
+    return ".".join(map(str, nvrtc.getVersion()))
+
+
+def compile_module(file: str, names: tuple[str, ...], architecture: int) -> tuple[dict[str, Usage], str]:
+    """Machine code for one architecture; returns the usage of each kernel by name expression, and the PTX."""
+    from cupy_backends.cuda.libs import nvrtc
+    program = nvrtc.createProgram((SOURCES / file).read_text(), file, [], [])
+    try:
+        for name in names:
+            nvrtc.addNameExpression(program, name)
+        try:
+            nvrtc.compileProgram(program, [*compile_options(), f"-arch=sm_{architecture}", "--ptxas-options=-v"])
+        except nvrtc.NVRTCError as error:
+            raise RuntimeError(f"{file} for sm_{architecture}: {error}\n{nvrtc.getProgramLog(program)}") from None
+        if not nvrtc.getCUBIN(program):
+            raise RuntimeError(f"{file} for sm_{architecture}: no machine code")
+        usage = parse(nvrtc.getProgramLog(program))
+        ptx = nvrtc.getPTX(program)
+        return ({name: usage[nvrtc.getLoweredName(program, name)] for name in names},
+                ptx.decode() if isinstance(ptx, bytes) else ptx)
+    finally:
+        nvrtc.destroyProgram(program)
+
+
+def parse(log: str) -> dict[str, Usage]:
+    """ptxas -v, by mangled name."""
+    found = {}
+    for part in log.split("Compiling entry function '")[1:]:
+        number = lambda pattern: int(m.group(1)) if (m := re.search(pattern, part)) else 0     # noqa: E731
+        found[part[:part.index("'")]] = Usage(number(r"Used (\d+) registers"), number(r"(\d+) bytes spill stores"),
+                                              number(r"(\d+) bytes stack frame"), number(r"(\d+) bytes smem"))
+    return found
+
+
+def _task(arguments):
+    file, names, architecture = arguments
+    return architecture, compile_module(file, names, architecture)[0]
+
+
+def compile_all(architectures=ARCHITECTURES) -> dict[tuple[str, int], Usage]:
+    """Usage of every kernel on every architecture."""
+    tasks = [(file, names, architecture) for architecture in architectures for file, names in MODULES]
+    result = {}
+    with ProcessPoolExecutor(max_workers=2) as pool:
+        for architecture, usage in pool.map(_task, tasks):
+            result.update({(name, architecture): u for name, u in usage.items()})
+    return result
+
+
+def table(usage: dict[tuple[str, int], Usage], version: str) -> str:
+    """The page: registers a thread and static shared memory, kernel by kernel."""
+    spilled = sorted({name for (name, _), u in usage.items() if u.spilled_bytes or u.stack_bytes})
+    lines = ["# What the kernels need", "",
+             f"Written by `python cuda/resources.py` with NVRTC {version}; not edited by hand. Registers a thread and static",
+             "shared memory a block, as ptxas reports them. "
+             + (f"Spills or local memory: {', '.join(spilled)}." if spilled else "No kernel spills or uses local memory."),
+             "", "| kernel | " + " | ".join(f"sm_{a}" for a in ARCHITECTURES) + " | shared (bytes) |",
+             "|---|" + "---:|" * (len(ARCHITECTURES) + 1)]
+    for file in dict.fromkeys(file for file, _ in MODULES):
+        lines.append(f"| **{file}** |" + " |" * (len(ARCHITECTURES) + 1))
+        for name in (n for f, names in MODULES if f == file for n in names):
+            registers = " | ".join(str(usage[name, a].registers) for a in ARCHITECTURES)
+            lines.append(f"| `{name}` | {registers} | {max(usage[name, a].shared_bytes for a in ARCHITECTURES)} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    TABLE.write_text(table(compile_all(), nvrtc_version()))
+    print(f"wrote {TABLE.name}")
