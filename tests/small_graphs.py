@@ -1,0 +1,59 @@
+"""Small graphs in memory, and the shortest way from one to a trainer."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hpcgcn.config import make_config
+from hpcgcn.graph.csr import csr_from_edges
+from hpcgcn.graph.data import TRAIN, Graph, Part, SparseRows
+
+
+def small_graph(n_nodes=31, n_edges=70, n_features=6, n_classes=4, *, directed=False, sparse=False, multilabel=False,
+                train_share=0.5, seed=0) -> Graph:
+    """A random graph with isolated nodes and labels that its features tell something about."""
+    rng = np.random.default_rng(seed)
+    ends = rng.integers(0, n_nodes, (2, n_edges))
+    ends = ends[:, ends[0] != ends[1]]
+    indptr, indices = csr_from_edges(n_nodes, *ends, undirected=not directed)
+    classes = rng.integers(0, n_classes, n_nodes).astype(np.int32)
+    features = rng.standard_normal((n_nodes, n_features)) + rng.standard_normal((n_classes, n_features))[classes]
+    features = features.astype(np.float32)
+    labels = (rng.random((n_nodes, n_classes)) < 0.4).astype(np.uint8) if multilabel else classes
+    split = np.where(rng.random(n_nodes) < train_share, TRAIN, rng.integers(2, 4, n_nodes)).astype(np.uint8)
+    split[:2] = TRAIN
+    return Graph(indptr, indices, sparse_rows(rng, features) if sparse else features, labels, split[None], n_classes, directed)
+
+
+def sparse_rows(rng, features: np.ndarray) -> SparseRows:
+    """About a third of the entries, some rows empty."""
+    kept = rng.random(features.shape) < 0.35
+    kept[::7] = False
+    rows, columns = np.nonzero(kept)
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(features)))]).astype(np.int64)
+    return SparseRows(indptr, columns.astype(np.int32), features[rows, columns], features.shape[1])
+
+
+def dense_features(graph: Graph) -> np.ndarray:
+    """The features as float64, whatever their form."""
+    features = graph.features
+    return (features.to_dense() if isinstance(features, SparseRows) else features).astype(np.float64)
+
+
+def dense_adjacency(graph: Graph) -> np.ndarray:
+    """(n, n) float64: entry [v, u] is 1 if u is an in-neighbour of v."""
+    matrix = np.zeros((graph.n_nodes,) * 2)
+    for v in range(graph.n_nodes):
+        matrix[v, graph.indices[graph.indptr[v]:graph.indptr[v + 1]]] += 1
+    return matrix
+
+
+def make_trainer(graph: Graph, **settings):
+    """A trainer on one rank of its own."""
+    from mpi4py import MPI
+
+    from hpcgcn.backend import make_backend
+    from hpcgcn.train.trainer import Trainer
+    config = make_config({"backend": "reference", "threads": 1, **settings})
+    backend, _ = make_backend(config.backend, config.dtype, 1)
+    return Trainer(MPI.COMM_SELF, backend, Part.whole(graph), config)
