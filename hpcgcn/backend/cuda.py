@@ -21,7 +21,6 @@ from hpcgcn.backend import cuda_device, cuda_sparse
 from hpcgcn.backend.base import Backend, Message
 from hpcgcn.backend.cuda_kernels import (BLOCK, C_NAMES, NULL, Kernels, aligned, blocks, boolean, flat_shape, lanes_for,
                                          row_shape)
-from hpcgcn.errors import BackendError
 
 MAX_PARTS = 512                   # partial results of a reduction: fixed, so that sums do not depend on the device
 SHARED_BYTES = 49152              # what every device gives a block without asking
@@ -37,6 +36,10 @@ class CudaMessage(Message):
             super().__init__(array)
         self.written, self.free, self.arrived = (cupy.cuda.Event(disable_timing=True) for _ in range(3))
         self.receiving = False               # between before_receive and after_receive
+
+    def __del__(self):
+        # Neither memory may go to someone else while the last copy between them is still to come.
+        self.arrived.synchronize()
 
     @property
     def address(self) -> int:
@@ -67,7 +70,7 @@ class CudaBackend(Backend):
         self.compute.use()
         self.cuda_aware = mpi == "cuda-aware"
         if self.cuda_aware and comm is not None:
-            cuda_device.check_cuda_aware(comm, self.cupy)
+            cuda_device.check_cuda_aware(comm, self.cupy, self.compute)
         self.kernels = Kernels(self.cupy)
         self.structures = cuda_sparse.Structures(self.from_host)
         self._scratch = None

@@ -105,11 +105,11 @@ def explain_out_of_memory(cupy, wanted: int):
 
 
 # -- CUDA-aware MPI -----------------------------------------------------------------------------------------------------
-def check_cuda_aware(comm, cupy):
+def check_cuda_aware(comm, cupy, stream):
     """Send device memory round the ranks and look whether it arrives. Collective; BackendError on all ranks if not."""
     problem = "" if stand_in_wanted() else _library_says_no()
     if not problem:
-        problem = _try_ring(comm, cupy)
+        problem = _try_ring(comm, cupy, stream)
     problems = [p for p in comm.allgather(problem) if p]
     if problems:
         raise BackendError(f"--mpi cuda-aware: {problems[0]}. Use an MPI library built with CUDA support (and its "
@@ -125,11 +125,11 @@ def _library_says_no() -> str:
     return ""
 
 
-def _try_ring(comm, cupy) -> str:
+def _try_ring(comm, cupy, stream) -> str:
     n = 1 << 16                                  # beyond the eager limit of the usual transports
     sent = cupy.asarray(np.full(n, comm.rank, np.int32))
     received = cupy.asarray(np.full(n, -1, np.int32))
-    sent.get(), received.get()                   # both are in place before MPI looks
+    stream.synchronize()                         # both are in place before MPI looks
     before, after = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
     if comm.rank == 0:
         print("hpcgcn: testing CUDA-aware MPI (a crash here means: use --mpi staged)", file=sys.stderr, flush=True)

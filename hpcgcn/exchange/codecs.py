@@ -6,6 +6,7 @@ indices and no lengths travel. `Rows` names the rows of one message on either si
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -164,23 +165,28 @@ class NodesCodec(Codec):
     name = "nodes"
     schedulable = True
 
+    @staticmethod
+    def share(rate: float) -> float:
+        """The probability that a node travels: 1 / rate in units of the 16 bits drawn, so that 1 / share is unbiased."""
+        return math.ceil(65536 / rate) / 65536
+
     def chosen(self, rows: Rows, rate: float, draw: Draw) -> np.ndarray:
         """Positions of the rows that travel: a node is chosen for all layers, directions and receivers of an epoch."""
         key = random.key(draw.seed, draw.epoch, 0, random.NODES)
-        return np.flatnonzero(random.bits16(key, rows.host_ids, 1)[:, 0] < 65536 / rate)
+        return np.flatnonzero(random.bits16(key, rows.host_ids, 1)[:, 0] < self.share(rate) * 65536)
 
     def nbytes(self, backend, rows, width, rate, draw):
         return len(self.chosen(rows, rate, draw)) * width * backend.dtype.itemsize
 
     def encode(self, backend, x, rows, rate, draw, data):
-        positions = backend.from_host(self.chosen(rows, rate, draw).astype(np.int32))
-        index = positions if rows.index is None else rows.index[positions]
-        backend.gather_rows(x, index, data.view(backend.dtype).reshape(len(positions), x.shape[1]))
+        positions = self.chosen(rows, rate, draw).astype(np.int32)
+        index = positions if rows.index is None else backend.to_host(rows.index)[positions]
+        backend.gather_rows(x, backend.from_host(index), data.view(backend.dtype).reshape(len(positions), x.shape[1]))
 
     def decode(self, backend, data, rows, rate, draw, out):
         positions = self.chosen(rows, rate, draw)
         received = data.view(backend.dtype).reshape(len(positions), out.shape[1])
-        backend.axpby(rate, received, 0.0, None, received)
+        backend.axpby(1.0 / self.share(rate), received, 0.0, None, received)
         backend.axpby(0.0, out, 0.0, None, out)
         backend.scatter_add_rows(received, backend.from_host(positions.astype(np.int32)), out)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 
 import numpy as np
@@ -30,6 +31,26 @@ def cuda() -> Backend:
     return CudaBackend()
 
 
+@functools.cache
+def _gpu_problem() -> str:
+    """Why there is no GPU to test on; "" if there is one."""
+    from hpcgcn.backend.cuda_device import load_cupy
+    from hpcgcn.errors import BackendError
+    try:
+        load_cupy()
+    except BackendError as error:
+        return str(error)
+    return ""
+
+
+def cuda_gpu() -> Backend:
+    """The CUDA backend on a real device, or a skip that says why there is none."""
+    if _gpu_problem():
+        pytest.skip(_gpu_problem())
+    from hpcgcn.backend.cuda import CudaBackend
+    return CudaBackend()
+
+
 def stand_in(order: str) -> dict[str, str]:
     """The environment of a test of the CUDA backend."""
     return {"HPCGCN_CUDA_STAND_IN": "1", "HPCGCN_CUDA_STAND_IN_ORDER": order}
@@ -45,12 +66,14 @@ BACKENDS = {
     "cuda-descending": cuda,
     "cuda-shuffled": cuda,
     "cuda-aligned": cuda,
+    "cuda-gpu": cuda_gpu,
 }
 ENVIRONMENT = {
     "cuda-ascending": stand_in("ascending"),
     "cuda-descending": stand_in("descending"),
     "cuda-shuffled": stand_in("shuffled"),
     "cuda-aligned": stand_in("descending"),
+    "cuda-gpu": {"HPCGCN_CUDA_STAND_IN": "0"},
 }
 GUARD_ITEMS = {"cuda-aligned": 64}      # whole vectors, so that arrays start where vector loads may
 

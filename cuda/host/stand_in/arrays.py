@@ -98,17 +98,9 @@ class ndarray:  # noqa: N801, CuPy's name
         return len(self._view)
 
     def __getitem__(self, key):
-        if isinstance(key, ndarray):
-            return self._take(key)
         if not all(isinstance(k, slice) or k is Ellipsis for k in (key if isinstance(key, tuple) else (key,))):
-            raise TypeError(f"the stand-in takes slices and device arrays as indices, not {key!r}")
+            raise TypeError(f"the stand-in takes slices as indices, not {key!r}")
         return ndarray(self._view[key])
-
-    def _take(self, index):
-        out = empty((len(index), *self.shape[1:]), self.dtype)
-        source, rows, target = self._view, index._view, out._view
-        streams.enqueue(lambda: np.take(source, rows, axis=0, out=target))
-        return out
 
     def view(self, dtype):
         return ndarray(self._view.view(dtype))
