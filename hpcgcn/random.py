@@ -66,7 +66,7 @@ def permutation(draw_key, n: int) -> np.ndarray:
 
 def dropout_threshold(p: float) -> int:
     """Dropout probability as the 16-bit threshold that kernels compare with."""
-    return int(round(p * 65536))
+    return min(int(round(p * 65536)), 65535)       # all but never all: what is kept is scaled by 65536 / (65536 - threshold)
 
 
 def dropout_scale(threshold: int) -> float:

@@ -89,6 +89,7 @@ class Exchange:
         self._messages = [None] * len(routes)
         self._requests = {}
         self._wait_for_all = True
+        self._anew = False
         self._active = None                       # requests of the messages in flight
         self._sent_epoch = None                   # the epoch whose messages are in flight
         self._result = self.received
@@ -99,7 +100,8 @@ class Exchange:
     def start(self, x, epoch: int):
         """Code and send the rows of x; in a stale epoch take in last epoch's messages first."""
         self._drain()
-        synchronous = self.policy.synchronous(epoch)
+        synchronous = self.policy.synchronous(epoch) or self._anew
+        self._anew = False
         if not synchronous:
             self._result = self._filtered()
             self.meter.stale_uses += 1
@@ -243,28 +245,48 @@ class Exchange:
         return self.corrected
 
     # -- checkpoint ---------------------------------------------------------------------------------------------------
-    def state(self) -> dict[str, np.ndarray]:
-        """Everything the next epoch depends on. Messages in flight are taken in first (all ranks do so together)."""
-        if self.policy.staleness == 0 and self.memory is None:
-            return {}
-        self._drain()
-        arrays = {"received": self.received, "n_averaged": np.array([self.n_averaged])}
+    @property
+    def stateful(self) -> bool:
+        """Does the next epoch depend on earlier ones?"""
+        return self.policy.staleness > 0 or self.memory is not None
+
+    def _state_arrays(self) -> dict:
+        arrays = {"received": self.received}
         if self.average is not None:
             arrays["average"] = self.average
-        for k, memory in enumerate(self.memory or []):
-            arrays[f"memory_{self.routes[k].peer}"] = memory
-        return {name: np.array(self.backend.to_host(a)) for name, a in arrays.items()}
+        return arrays | {f"memory_{route.peer}": memory for route, memory in zip(self.routes, self.memory or [])}
+
+    def _row_ids(self) -> np.ndarray:
+        """Which nodes the rows of the state belong to."""
+        return np.concatenate([np.zeros(0, np.int64), *(rows.host_ids for r in self.routes for rows in (r.outgoing, r.incoming))])
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Everything the next epoch depends on. Messages in flight are taken in first (all ranks do so together)."""
+        if not self.stateful:
+            return {}
+        self._drain()
+        arrays = {name: np.array(self.backend.to_host(a)) for name, a in self._state_arrays().items()}
+        return arrays | {"n_averaged": np.array([self.n_averaged]), "ids": self._row_ids()}
+
+    def fits(self, state: dict[str, np.ndarray]) -> bool:
+        """Is this the state of an exchange like this one: of the same nodes, with the same filters and feedback?"""
+        if not self.stateful:
+            return True
+        wanted = self._state_arrays()
+        return (np.array_equal(state.get("ids"), self._row_ids())
+                and all(name in state and state[name].shape == a.shape for name, a in wanted.items()))
 
     def restore(self, state: dict[str, np.ndarray]):
         """Go on from `state()`."""
-        if not state:
+        if not self.stateful:
             return
-        self.backend.copy(np.ascontiguousarray(state["received"]), self.received)
+        for name, array in self._state_arrays().items():
+            self.backend.copy(np.ascontiguousarray(state[name], self.backend.dtype), array)
         self.n_averaged = int(state["n_averaged"][0])
-        if self.average is not None:
-            self.backend.copy(np.ascontiguousarray(state["average"]), self.average)
-        for k, memory in enumerate(self.memory or []):
-            self.backend.copy(np.ascontiguousarray(state[f"memory_{self.routes[k].peer}"]), memory)
+
+    def start_anew(self):
+        """Nothing is known of earlier epochs: the next one is synchronous, so that it does not compute with zeros."""
+        self._anew = True
 
     def close(self):
         """Take in what is in flight and free the requests (some MPI libraries complain otherwise)."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
 from dataclasses import dataclass
 
 from hpcgcn.errors import ConfigError
-from hpcgcn.exchange.codecs import fixed_rate, make_codec
+from hpcgcn.exchange.codecs import NodesCodec, fixed_rate, make_codec
 from hpcgcn.exchange.exchange import Policy
 from hpcgcn.exchange.schedules import Linear, Schedule, parse_schedule
 
@@ -44,30 +46,30 @@ def check_combination(config):
     if config.error_feedback and config.residual:
         raise ConfigError("error_feedback and residual exclude each other: coding the difference to what the receiver has "
                           "already carries over what was lost")
+    budget = parse_bytes(config.byte_budget)
+    if budget and family not in BUDGET_SPAN:
+        raise ConfigError(f"byte_budget needs a codec with a rate (bits, subset or nodes), not '{config.codec}'")
+    low, high = budget_span(family, schedule) if budget else schedule.extremes()
     if config.error_feedback or config.residual:
-        _check_feedback(config, family, schedule)
+        _check_feedback(config, family, min(low, high))
     if config.rescale and family != "subset":
         raise ConfigError(f"rescale is for codec = 'subset', not '{config.codec}'")
-    rates = (schedule.rate(0), schedule.rate(max(config.epochs - 1, 0)))
-    if family in ("subset", "nodes") and min(rates) < 1:
+    if family in ("subset", "nodes") and min(low, high) < 1:
         raise ConfigError(f"rate = '{rate}': a compression ratio is at least 1 (1 sends everything)")
-    if family == "bits" and max(rates) > 32:
+    if family == "bits" and max(low, high) > 32:
         raise ConfigError(f"rate = '{rate}': codec 'bits' sends at most 32 bits an element")
-    if parse_bytes(config.byte_budget) and family not in BUDGET_SPAN:
-        raise ConfigError(f"byte_budget needs a codec with a rate (bits, subset or nodes), not '{config.codec}'")
     if config.mpi == "cuda-aware" and config.backend != "cuda":
         raise ConfigError("mpi = 'cuda-aware' needs backend = 'cuda'")
 
 
-def _check_feedback(config, family: str, schedule: Schedule):
+def _check_feedback(config, family: str, lowest_rate: float):
     what = "error_feedback" if config.error_feedback else "residual"
     if family == "fp32":
         raise ConfigError(f"{what} has nothing to do with codec = 'fp32': nothing is lost")
     if family == "nodes" or (family == "subset" and config.rescale):
         raise ConfigError(f"{what} does not go with rescaled samples: what is scaled up is not a loss to make up for, and "
                           f"the feedback would grow without bound")
-    low = min(schedule.rate(0), schedule.rate(max(config.epochs - 1, 0)))
-    if family == "bits" and config.rounding == "stochastic" and low < 2:
+    if family == "bits" and config.rounding == "stochastic" and lowest_rate < 2:
         raise ConfigError(f"{what} with 1 bit and stochastic rounding grows without bound: one message's error exceeds the "
                           f"message; add rounding = 'nearest'")
 
@@ -79,6 +81,7 @@ class Policies:
     config: object
     rate: Schedule
     n_hops: int
+    most_copies: int = 1             # of one node's row in an exchange: ranks but its own
 
     def __call__(self, hop: int, direction: str) -> Policy:
         config = self.config
@@ -92,11 +95,11 @@ class Policies:
                       config.smooth_correction, config.error_feedback and compressed, config.residual and compressed)
 
 
-def make_policies(config, rows_sent: int, widths: list[tuple[int, int]], itemsize: int = 4) -> Policies:
+def make_policies(config, rows_sent: int, widths: list[tuple[int, int]], itemsize: int = 4, n_ranks: int = 2) -> Policies:
     """The policies of a run. rows_sent: halo rows over all ranks; widths: (hop, width) of every training exchange."""
     family, text = codec_rate(config)
     n_hops = max((hop for hop, _ in widths), default=0)
-    policies = Policies(config, parse_schedule(text, max(config.epochs, 1)), n_hops)
+    policies = Policies(config, parse_schedule(text, max(config.epochs, 1)), n_hops, max(n_ranks - 1, 1))
     budget = parse_bytes(config.byte_budget)
     if budget:
         policies.rate = budget_schedule(policies, family, text, budget, rows_sent, widths, itemsize)
@@ -128,16 +131,22 @@ class _Count:
 
 
 def run_bytes(policies: Policies, schedule: Schedule, rows_sent: int, widths, itemsize: int) -> int:
-    """Bytes of all training exchanges of the run under a schedule, over all ranks."""
-    table = _Itemsize(itemsize)
+    """Bytes of all training exchanges of the run under a schedule, over all ranks; at most these, for codecs that draw."""
     codecs = [(policies(hop, "forward").codec, width) for hop, width in widths]
-    by_rate, total = {}, 0
-    for epoch in range(policies.config.epochs):
-        rate = schedule.rate(epoch)
-        if rate not in by_rate:
-            by_rate[rate] = sum(_expected_bytes(codec, table, rows_sent, width, rate) for codec, width in codecs)
-        total += by_rate[rate]
-    return total
+    table, n_epochs = _Itemsize(itemsize), Counter(schedule.rate(epoch) for epoch in range(policies.config.epochs))
+    drawn = [width for codec, width in codecs if isinstance(codec, NodesCodec)]
+    fixed = [(codec, width) for codec, width in codecs if not isinstance(codec, NodesCodec)]
+    total = sum(n * sum(codec.nbytes(table, _Count(rows_sent), width, rate, None) for codec, width in fixed)
+                for rate, n in n_epochs.items())
+    return total + _most_rows(policies, n_epochs, rows_sent) * sum(drawn) * itemsize
+
+
+def _most_rows(policies: Policies, n_epochs: Counter, rows_sent: int) -> int:
+    """Rows that codec `nodes` sends in the run, plus four standard deviations: a node's copies are drawn together."""
+    shares = [(NodesCodec.share(rate), n) for rate, n in n_epochs.items()]
+    mean = sum(n * rows_sent * p for p, n in shares)
+    variance = sum(n * rows_sent * p * (1 - p) for p, n in shares) * policies.most_copies
+    return math.ceil(mean + 4 * math.sqrt(variance))
 
 
 class _Itemsize:
@@ -148,16 +157,15 @@ class _Itemsize:
         self.dtype = np.dtype(f"f{itemsize}")
 
 
-def _expected_bytes(codec, table, n_rows, width, rate) -> int:
-    if codec.name == "nodes":
-        return round(n_rows / rate) * width * table.dtype.itemsize
-    return codec.nbytes(table, _Count(n_rows), width, rate, None)
+def budget_span(family: str, given: Schedule) -> tuple[float, float]:
+    """Where a budget's schedule begins and ends: as a linear schedule that is given says, or over the codec's whole range."""
+    return (given.first, given.last) if isinstance(given, Linear) else BUDGET_SPAN[family]
 
 
 def budget_schedule(policies, family, text, budget, rows_sent, widths, itemsize) -> Schedule:
     """The linear schedule whose messages over the run add up to the budget: compressed first, full rate as early as paid for."""
     given = parse_schedule(text, max(policies.config.epochs, 1))
-    first, last = (given.first, given.last) if isinstance(given, Linear) else BUDGET_SPAN[family]
+    first, last = budget_span(family, given)
 
     def at_slope(slope):
         schedule = Linear(first, last, slope, policies.config.epochs)

@@ -24,6 +24,10 @@ class Schedule:
         """The rate of an epoch."""
         return self.value
 
+    def extremes(self) -> tuple[float, float]:
+        """The least and the greatest rate that any epoch may get, so that settings can be refused before the first."""
+        return self.value, self.value
+
     def observe(self, loss: float):
         """Told the global loss after each epoch; only adaptive schedules listen."""
 
@@ -46,6 +50,9 @@ class Linear(Schedule):
         moved = self.first + self.slope * epoch * (self.last - self.first) / self.span
         return max(moved, self.last) if self.last < self.first else min(moved, self.last)
 
+    def extremes(self):
+        return min(self.first, self.last), max(self.first, self.last)
+
 
 class Cosine(Schedule):
     """Half a cosine from `first` to `last` over all epochs: slow at both ends."""
@@ -57,6 +64,9 @@ class Cosine(Schedule):
         done = min(epoch / self.span, 1.0)
         return self.last + (self.first - self.last) * 0.5 * (1.0 + math.cos(math.pi * done))
 
+    def extremes(self):
+        return min(self.first, self.last), max(self.first, self.last)
+
 
 class Steps(Schedule):
     """Piecewise constant."""
@@ -66,6 +76,10 @@ class Steps(Schedule):
 
     def rate(self, epoch):
         return [value for first, value in self.steps if first <= epoch][-1]
+
+    def extremes(self):
+        values = [value for _, value in self.steps]
+        return min(values), max(values)
 
 
 class Plateau(Schedule):
@@ -77,6 +91,9 @@ class Plateau(Schedule):
 
     def rate(self, epoch):
         return self.value
+
+    def extremes(self):
+        return min(self.value, self.last), max(self.value, self.last)
 
     def observe(self, loss):
         if loss < 0.99 * self.best:

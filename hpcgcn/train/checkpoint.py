@@ -74,7 +74,7 @@ def save(comm, folder: str, snapshot: Snapshot, specs, exchanges: dict, config: 
             _write_exchanges(os.path.join(temporary, exchange_name(comm.rank, comm.size)), snapshot.epoch, exchanges, command)
     with agree(comm):
         if comm.rank == 0:
-            _publish(temporary, final, folder, keep)
+            _publish(temporary, final, folder, snapshot.epoch, keep)
 
 
 def _make_empty(path: str):
@@ -85,14 +85,18 @@ def _make_empty(path: str):
         raise FileError(f"cannot write a checkpoint to {path}: {error.strerror}; earlier checkpoints are untouched") from None
 
 
-def _publish(temporary: str, final: str, folder: str, keep: int):
+def _publish(temporary: str, final: str, folder: str, epoch: int, keep: int):
     shutil.rmtree(final, ignore_errors=True)
     os.replace(temporary, final)
     descriptor = os.open(folder, os.O_RDONLY)
     os.fsync(descriptor)
     os.close(descriptor)
-    for _, old in checkpoint_folders(folder)[:-keep]:
-        shutil.rmtree(old, ignore_errors=True)
+    found = checkpoint_folders(folder)
+    # Newer ones than this could not be read when the run was resumed: they must not push out what can be.
+    obsolete = [path for number, path in found if number > epoch]
+    obsolete += [path for number, path in found if number <= epoch][:-keep]
+    for path in obsolete:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _write_model(path: str, snapshot: Snapshot, specs, config: Config, command: str):
@@ -144,7 +148,8 @@ def newest(folder: str) -> str | None:
     """The newest checkpoint that can be read; damaged ones are passed over."""
     for _, path in reversed(checkpoint_folders(folder)):
         try:
-            header(os.path.join(path, "model.h5"))
+            for name in ("model.h5", *sorted(n for n in os.listdir(path) if n.startswith("exchange-"))):
+                header(os.path.join(path, name))
             return path
         except FileError:
             continue

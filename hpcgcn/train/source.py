@@ -17,7 +17,7 @@ def load_part(comm, source, config) -> Part:
     if isinstance(source, Graph):
         if comm.size != 1:
             raise ConfigError(f"a graph in memory is for one rank, but {comm.size} were started; write it with write_graph")
-        return Part.whole(source, config.split_index)
+        return Part.whole(_checked_split("the graph", source, config), config.split_index)
     path = os.fspath(source)
     if on_root(comm, store.kind, path) == "graph":
         if comm.size == 1:

@@ -9,10 +9,11 @@ import time
 import numpy as np
 
 from hpcgcn.config import Config, to_toml
-from hpcgcn.errors import DivergedError, GraphError
+from hpcgcn.errors import ConfigError, DivergedError, GraphError
 from hpcgcn.exchange.policies import make_policies
 from hpcgcn.graph.data import TRAIN, Part, SparseRows
 from hpcgcn.graph.local import restrict
+from hpcgcn.mpi.world import agree
 from hpcgcn.nn.models import Shape, parameter_specs
 from hpcgcn.nn.parameters import Adam, Parameters, clip_gradient
 from hpcgcn.train import checkpoint
@@ -53,6 +54,9 @@ class Trainer:
 
     def __init__(self, comm, backend, part: Part, config: Config):
         self.comm, self.backend, self.config = comm, backend, config
+        if config.parallel == "single" and comm.size > 1:
+            raise ConfigError(f"parallel = 'single' is for one rank, but {comm.size} were started: each would see only its own "
+                              f"part; leave it 'auto', or start one rank")
         shape = model_shape(config, part)
         self.parameters = Parameters(backend, parameter_specs(shape), config.seed)
         decay = config.weight_decay
@@ -76,7 +80,7 @@ class Trainer:
         rows = engine.comm.allreduce(engine.local.plan.n_sent)
         widths = [(hop.number, hop.source.width) for hop in engine.model.hops]
         widths += [(hop.number, hop.source.width) for hop in engine.model.hops if hop.source.grad is not None]
-        return make_policies(self.config, rows, widths, self.backend.dtype.itemsize)
+        return make_policies(self.config, rows, widths, self.backend.dtype.itemsize, engine.comm.size)
 
     # -- one epoch ----------------------------------------------------------------------------------------------------
     def run_epoch(self, stop_wanted: bool = False) -> tuple[float, bool, float]:
@@ -130,9 +134,10 @@ class Trainer:
                         self.config.keep)
 
     def restore(self, path: str) -> str:
-        """Go on from a checkpoint folder; returns a note for the user, or ""."""
-        snapshot = checkpoint.load(path)
-        checkpoint.fit(snapshot, self.parameters.size, path)
+        """Go on from a checkpoint folder; returns a note for the user, or "". Collective."""
+        with agree(self.comm):
+            snapshot = checkpoint.load(path)
+            checkpoint.fit(snapshot, self.parameters.size, path)
         p = self.parameters
         for name, array in (("parameters", p.value), ("m", p.m), ("v", p.v)):
             self.backend.copy(np.ascontiguousarray(getattr(snapshot, name), self.backend.dtype), array)
@@ -142,14 +147,17 @@ class Trainer:
         return self._restore_exchanges(path)
 
     def _restore_exchanges(self, path: str) -> str:
-        states = checkpoint.load_exchanges(path, self.comm.rank, self.comm.size)
-        stateful = any(e.policy.staleness or e.memory is not None for _, _, e in self.engine.strategy.exchanges)
-        missing = self.comm.allreduce(int(stateful and states is None))
-        if missing:
-            return (f"{path} holds no exchange state for {self.comm.size} ranks: parameters go on as they were, stale rows "
-                    f"and feedback start anew")
-        for hop, direction, exchange in self.engine.strategy.exchanges:
-            exchange.restore((states or {}).get(f"{hop}.{direction}", {}))
+        with agree(self.comm):
+            states = checkpoint.load_exchanges(path, self.comm.rank, self.comm.size) or {}
+        exchanges = {f"{hop}.{direction}": exchange for hop, direction, exchange in self.engine.strategy.exchanges}
+        misfits = sum(not exchange.fits(states.get(name, {})) for name, exchange in exchanges.items())
+        if self.comm.allreduce(misfits):
+            for exchange in exchanges.values():
+                exchange.start_anew()
+            return (f"{path} holds no exchange state for these {self.comm.size} parts and settings: parameters go on as they "
+                    f"were, stale rows and feedback start anew")
+        for name, exchange in exchanges.items():
+            exchange.restore(states.get(name, {}))
         return ""
 
     def close(self):

@@ -14,6 +14,8 @@ from small_graphs import dense_adjacency, dense_features
 from hpcgcn import random
 from hpcgcn.graph.data import TRAIN
 
+torch.set_num_threads(1)      # the matrices are tiny
+
 
 def normalised(graph, config) -> torch.Tensor:
     """The dense aggregation matrix."""
