@@ -1,8 +1,8 @@
 """Full-graph GCN training over MPI, in which every published way of cutting communication is a setting.
 
-    from hpcgcn import generate_sbm, make_config, train, write_graph
+    from hpcgcn import generate_sbm, make_config, train_model, write_graph
     write_graph("g.h5", generate_sbm(10_000, 20, 64, 10, seed=0))
-    result = train("g.h5", make_config({"method": "pipegcn", "epochs": 100}))     # on all ranks of COMM_WORLD
+    result = train_model("g.h5", make_config({"method": "pipegcn", "epochs": 100}))     # on all ranks of COMM_WORLD
 
 Every function that needs ranks takes a communicator. Nothing below is imported before it is used.
 """
@@ -20,7 +20,7 @@ _HOME = {
     "generate_sbm": "hpcgcn.graph.generate", "generate_rmat": "hpcgcn.graph.generate",
     "generate_grid": "hpcgcn.graph.generate",
     "partition_graph": "hpcgcn.graph.partition",
-    "train": "hpcgcn.train.run", "Result": "hpcgcn.train.run",
+    "train_model": "hpcgcn.train.run", "Result": "hpcgcn.train.run",
     "Trainer": "hpcgcn.train.trainer",
     "open_model": "hpcgcn.train.inference", "predict": "hpcgcn.train.inference", "TrainedModel": "hpcgcn.train.inference",
 }

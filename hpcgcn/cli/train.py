@@ -22,7 +22,7 @@ def run(args) -> int:
 def _train(comm, args) -> int:
     from hpcgcn.config import FIELDS, make_config
     from hpcgcn.mpi.world import on_root
-    from hpcgcn.train.run import train
+    from hpcgcn.train.run import train_model
     given = {name: value for name, value in vars(args).items() if name in FIELDS}
     config = on_root(comm, make_config, {k.rstrip("_"): v for k, v in given.items()}, args.config, "the command line")
-    return train(args.graph, config, comm).exit_code
+    return train_model(args.graph, config, comm).exit_code

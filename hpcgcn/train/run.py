@@ -45,7 +45,7 @@ def open_backend(comm, config: Config):
     return backend
 
 
-def train(source, config: Config, comm=None) -> Result:
+def train_model(source, config: Config, comm=None) -> Result:
     """Train on a graph file, a partition file, or (one rank) a Graph. Collective over `comm` (default: all ranks)."""
     if comm is None:
         from hpcgcn.mpi.world import world
@@ -91,8 +91,7 @@ def _resume(trainer: Trainer, folder: RunFolder, say):
     path = on_root(comm, checkpoint.newest, folder.checkpoints) if config.resume != "never" else None
     if path is None:
         return
-    with agree(comm):
-        note = trainer.restore(path)
+    note = trainer.restore(path)
     say(f"resuming from {path}: {trainer.epoch} epochs done" + (f"; {note}" if note else ""))
 
 

@@ -1,0 +1,89 @@
+"""Signals, time limits and dead ranks: the job ends within seconds and goes on from its checkpoint."""
+
+import signal
+import subprocess
+import time
+
+import numpy as np
+import pytest
+from launch import end, launch, start
+
+from hpcgcn.graph.generate import generate_sbm
+from hpcgcn.graph.store import write_graph
+from hpcgcn.train import checkpoint
+
+ARGS = ["hpcgcn", "train", "g.h5", "--hidden", "16", "--epochs", "3000", "--eval-every", "0", "--checkpoint-every", "20"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stops")
+    write_graph(folder / "g.h5", generate_sbm(400, 8, 12, 4, seed=1))
+    return folder
+
+
+def wait_for(condition, seconds=60):
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit, "waited too long"
+        time.sleep(0.05)
+
+
+def checkpoints(folder, name):
+    return checkpoint.checkpoint_folders(str(folder / "runs" / name / "checkpoints"))
+
+
+def ranks_of(name: str) -> list[int]:
+    """Process ids of the ranks of a run, found by their command line."""
+    found = subprocess.run(["pgrep", "-f", f"python.*--name {name}( |$)"], capture_output=True, text=True).stdout.split()
+    launchers = subprocess.run(["pgrep", "-f", f"mpiexec.*--name {name}( |$)"], capture_output=True, text=True).stdout.split()
+    return sorted(int(pid) for pid in set(found) - set(launchers))
+
+
+def final(folder, name):
+    return checkpoint.load(checkpoints(folder, name)[-1][1])
+
+
+@pytest.mark.parametrize("method", ["overlap", "pipegcn-gf"])
+def test_killed_rank_ends_the_job_and_resume_is_bit_identical(folder, method):
+    name = f"killed-{method}"
+    args = [*ARGS, "--method", method, "--name", name, "--resume", "auto"]
+    job = start(2, args, cwd=folder)
+    try:
+        wait_for(lambda: checkpoints(folder, name) and len(ranks_of(name)) == 2)
+        subprocess.run(["kill", "-9", str(ranks_of(name)[-1])], check=True)
+        began = time.monotonic()
+        assert job.wait(30) != 0
+        assert time.monotonic() - began < 10
+    finally:
+        end(job)
+    assert checkpoints(folder, name)[-1][0] < 3000
+    short = [a if a != "3000" else str(checkpoints(folder, name)[-1][0] + 30) for a in args]
+    launch(2, short, cwd=folder).check()
+    straight = [*short[:-2], "--resume", "never", "--name", name + "-straight"]
+    launch(2, straight, cwd=folder).check()
+    resumed, uninterrupted = final(folder, name), final(folder, name + "-straight")
+    assert resumed.epoch == uninterrupted.epoch
+    for array in ("parameters", "m", "v"):
+        np.testing.assert_array_equal(getattr(resumed, array), getattr(uninterrupted, array))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_signal_to_one_rank_stops_all_at_an_epoch_boundary(folder, number):
+    name = f"signalled-{number.name}"
+    job = start(2, [*ARGS, "--name", name], cwd=folder)
+    try:
+        wait_for(lambda: checkpoints(folder, name) and len(ranks_of(name)) == 2)
+        subprocess.run(["kill", f"-{int(number)}", str(ranks_of(name)[-1])], check=True)
+        assert job.wait(30) == 75
+    finally:
+        end(job)
+    stopped_at = checkpoints(folder, name)[-1][0]
+    rows = (folder / "runs" / name / "metrics.csv").read_text().splitlines()
+    assert len(rows) - 1 == stopped_at < 3000
+
+
+def test_time_limit_stops_cleanly_with_its_exit_code(folder):
+    done = launch(2, [*ARGS, "--epochs", "1000000", "--time-limit", "0.03", "--name", "limited"], cwd=folder, timeout=60)
+    assert done.code == 75
+    assert "--resume auto" in done.stdout
