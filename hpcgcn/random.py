@@ -6,6 +6,8 @@ NumPy's own Philox is the 4x64 variant and cannot be addressed element by elemen
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 # What a draw is for: part of every key, so that no two purposes share a stream.
@@ -29,6 +31,7 @@ def philox(counter, key) -> tuple[np.ndarray, ...]:
     return c0, c1, c2, c3
 
 
+@functools.lru_cache(maxsize=4096)               # asked for again for every block of rows
 def key(seed: int, epoch: int, layer: int, purpose: int, lane: int = 0) -> tuple[int, int]:
     """The key of one draw. `lane` separates draws that share everything else (forward and backward, say)."""
     counter = (epoch & 0xFFFFFFFF, layer & 0xFFFFFFFF, purpose, lane & 0xFFFFFFFF)
