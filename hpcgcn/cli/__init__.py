@@ -5,16 +5,21 @@ from __future__ import annotations
 import argparse
 import difflib
 import importlib
+import keyword
 import os
 import sys
 
 COMMANDS = {
     "generate": "make a graph to try things on",
+    "import": "bring in a graph that another program wrote",
+    "export": "write a graph in a format that other programs read",
+    "weights": "exchange weights with PyG and DGL",
     "partition": "cut a graph into one part a rank",
     "info": "what a file is and holds, and whether it is sound",
     "train": "train a model on all ranks of this MPI job",
     "evaluate": "exact scores of a trained model",
     "predict": "classes, logits or embeddings of every node",
+    "report": "compare runs in one HTML page that opens offline",
     "methods": "the published methods and the settings they stand for",
     "config": "all settings with their defaults and meaning",
     "doctor": "what this machine offers, and whether training can run",
@@ -52,11 +57,16 @@ def main(argv: list[str] | None = None) -> int:
         sub = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
         if name == wanted:
             chosen = sub
-            importlib.import_module(f"hpcgcn.cli.{name}").add_arguments(sub)
+            _module(name).add_arguments(sub)
     args, rest = parser.parse_known_args(argv)
     if rest:
         chosen.unknown(rest)
-    return _run(importlib.import_module(f"hpcgcn.cli.{args.command}"), args)
+    return _run(_module(args.command), args)
+
+
+def _module(name: str):
+    """The file of a subcommand; a name that Python keeps for itself has an underscore after it."""
+    return importlib.import_module(f"hpcgcn.cli.{name}{'_' if keyword.iskeyword(name) else ''}")
 
 
 def _run(command, args) -> int:
