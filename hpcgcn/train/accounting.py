@@ -69,4 +69,4 @@ class EpochLedger:
                 "hidden_share": float(1 - total["wait"] / total["flight"]) if total["flight"] else 0.0,
                 "bytes_by_exchange": {name: int(x) for name, x in zip(exchange_columns(self.exchanges),
                                                                       self.totals[:, len(SCALARS):].sum(axis=0))},
-                "ranks": ranks}
+                "by_rank": ranks}

@@ -1,0 +1,119 @@
+"""The report as one HTML page that needs nothing else: no network, no files, no fonts."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import tempfile
+from html import escape
+from importlib.resources import files
+
+from hpcgcn import __version__
+from hpcgcn.errors import FileError
+from hpcgcn.report import scales, svg, tables
+from hpcgcn.report.curves import make_charts
+from hpcgcn.report.runs import Run
+
+
+def write_page(path: str, runs: list[Run], title: str = ""):
+    """Write the report of these runs, whole or not at all."""
+    html = page(runs, title)
+    folder = os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(path):
+        raise FileError(f"cannot write {path}: it is a folder; give a file name with -o")
+    try:
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=folder, suffix=".html", delete=False) as file:
+            file.write(html)
+        os.chmod(file.name, 0o666 & ~_umask())
+        os.replace(file.name, path)
+    except OSError as error:
+        raise FileError(f"cannot write {path}: {error.strerror}; choose another place with -o") from None
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def page(runs: list[Run], title: str = "") -> str:
+    """The whole page as text."""
+    title = title or _title(runs)
+    style, script = (files("hpcgcn.report").joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    body = "".join((_header(runs, title), _notes(runs), _highlights(runs),
+                    _section("Results", tables.results_table(runs), "The best value of a column is set in bold; "
+                             "rest the pointer on a heading for its meaning."),
+                    _legend(runs), _curves(runs),
+                    _section("Where an epoch's time goes", f'<p class="keys">{svg.phase_legend()}</p>{svg.phase_bars(runs)}',
+                             "Mean over all epochs, one bar a rank, evaluation excluded."),
+                    _section("Settings that differ" if len(runs) > 1 else "Settings that are not the defaults",
+                             tables.settings_table(runs))))
+    return ('<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">'
+            '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; style-src \'unsafe-inline\'; '
+            'script-src \'unsafe-inline\'">'
+            f'<meta name="generator" content="hpcgcn {__version__}"><title>{escape(title)}</title>\n'
+            f'<style>\n{style}</style></head>\n<body><main>{body}</main>'
+            f'<div id="tip" role="status" hidden></div>\n<script>\n{script}</script></body></html>\n')
+
+
+def _title(runs: list[Run]) -> str:
+    return runs[0].label if len(runs) == 1 else f"{len(runs)} runs compared"
+
+
+def _section(title: str, content: str, text: str = "") -> str:
+    note = f'<p class="about">{text}</p>' if text else ""
+    return f"<section><h2>{title}</h2>{note}{content}</section>"
+
+
+def _header(runs: list[Run], title: str) -> str:
+    facts = []
+    for name, write in (("nodes", lambda n: f"{n:,} nodes"), ("ranks", lambda n: f"{n} rank{'s' * (n != 1)}")):
+        values = {run.fact(name) for run in runs} - {None}
+        if len(values) == 1:
+            facts.append(write(int(values.pop())))
+    models = {str(run.config.get("model")) for run in runs if "model" in run.config}
+    if len(models) == 1:
+        facts.append(escape(models.pop()))
+    facts.append(datetime.datetime.now().strftime("%-d %B %Y, %H:%M"))
+    return (f'<header><p class="brand">hpcgcn <span>report</span></p><h1>{escape(title)}</h1>'
+            f'<p class="facts">{" · ".join(facts)}</p></header>')
+
+
+def _notes(runs: list[Run]) -> str:
+    items = [f"<li><b>{escape(run.label)}</b>: {escape(note)}</li>" for run in runs for note in run.notes]
+    return f'<ul class="notes">{"".join(items)}</ul>' if items else ""
+
+
+def _highlights(runs: list[Run]) -> str:
+    """The three numbers that most people look for first."""
+    rows = tables.result_rows(runs)
+    cards = []
+    for key, title, write, better in (("test", "Highest test accuracy", lambda v: tables.percent(v, 2), max),
+                                      ("epoch_seconds", "Shortest epoch", scales.duration, min),
+                                      ("epoch_sent", "Fewest bytes an epoch", scales.size, min)):
+        known = [(row[key], number) for number, row in enumerate(rows) if row[key] is not None and row["sent"] is not None]
+        if not known or (key == "epoch_sent" and not any(value for value, _ in known)):
+            continue
+        value, number = better(known, key=lambda pair: pair[0])
+        who = f'<span class="who">{svg.swatch(number)}{escape(runs[number].label)}</span>' if len(runs) > 1 else ""
+        name = title if len(runs) > 1 else {"test": "Test accuracy", "epoch_seconds": "Time an epoch",
+                                            "epoch_sent": "Bytes an epoch"}[key]
+        cards.append(f'<div class="card"><span class="what">{name}</span><span class="value">{write(value)}</span>{who}</div>')
+    return f'<div class="cards">{"".join(cards)}</div>'
+
+
+def _legend(runs: list[Run]) -> str:
+    items = "".join(f'<button type="button" data-run="{number}" aria-pressed="true" title="show or hide">'
+                    f"{svg.swatch(number)}<span>{escape(run.label)}</span></button>" for number, run in enumerate(runs))
+    return f'<nav class="legend" aria-label="Runs">{items}</nav>'
+
+
+def _curves(runs: list[Run]) -> str:
+    rows = []
+    for k, row in enumerate(make_charts(runs)):
+        panels = "".join(f"<figure>{svg.chart(chart, f'clip-{k}-{chart.axis.kind}')}</figure>" for chart in row)
+        title = row[0].metric.title + (" (log scale)" if row[0].log_y else "")
+        rows.append(f'<h3>{title}</h3><div class="panels">{panels}</div>')
+    return _section("Curves", "".join(rows), "A ring marks the best validation accuracy. The accuracy axes leave the first, "
+                    "steep epochs out. For multi-label graphs accuracy is micro-F1.")

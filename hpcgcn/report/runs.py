@@ -1,0 +1,189 @@
+"""Reading run folders for a report: whatever is usable is used, and what is not becomes a note."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import tomllib
+from dataclasses import dataclass, field
+
+from hpcgcn.errors import FileError
+
+NEEDED = ("epoch", "loss", "seconds")
+SCORES = ("train", "val", "test")
+PHASES = ("compute", "pack", "unpack", "wait", "allreduce")
+
+
+@dataclass
+class Run:
+    """One run, as far as its folder tells. Series hold one number an epoch; None where there is none."""
+
+    path: str
+    label: str
+    series: dict[str, list]                  # by column of metrics.csv, all of the same length
+    config: dict
+    summary: dict | None                     # None: still going, or stopped without a clean end
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def n_epochs(self) -> int:
+        return len(self.series["epoch"])
+
+    def column(self, name: str) -> list:
+        """A column of metrics.csv, Nones if it is missing."""
+        return self.series.get(name) or [None] * self.n_epochs
+
+    def cumulative(self, name: str) -> list[float]:
+        """Running total of a column, gaps counted as zero."""
+        total, sums = 0.0, []
+        for value in self.column(name):
+            total += value or 0.0
+            sums.append(total)
+        return sums
+
+    def fact(self, *keys: str):
+        """A finite number of the summary, such as fact("best", "test"), or None."""
+        value = self.summary
+        for key in keys:
+            value = value.get(key) if isinstance(value, dict) else None
+        return value if is_number(value) else None
+
+    def best(self) -> tuple[int, float | None, float | None] | None:
+        """(epoch, val, test) at the highest validation score (without one: at the last evaluation), or None."""
+        rows = [(epoch, val, test) for epoch, val, test in zip(self.column("epoch"), self.column("val"), self.column("test"))
+                if val is not None or test is not None]
+        with_val = [row for row in rows if row[1] is not None]
+        return max(with_val, key=lambda row: row[1]) if with_val else rows[-1] if rows else None
+
+    def phases_by_rank(self) -> list[tuple[str, dict[str, float]]]:
+        """(name, seconds of a mean epoch by phase) for each rank; without a summary one mean rank."""
+        found = []
+        for row in self._ranks():
+            seconds = {phase: row.get(f"{phase}_seconds") for phase in PHASES} if isinstance(row, dict) else {}
+            if seconds and all(map(is_number, seconds.values())):
+                found.append((f"rank {row.get('rank', len(found))}", {k: max(v, 0.0) for k, v in seconds.items()}))
+        return found or self._mean_rank()
+
+    def _ranks(self) -> list:
+        rows = (self.summary or {}).get("by_rank")
+        return rows if isinstance(rows, list) else []
+
+    def _mean_rank(self) -> list[tuple[str, dict[str, float]]]:
+        # metrics.csv adds the phases up over ranks, and has the slowest rank's seconds: their quotient is a mean rank.
+        sums = {phase: sum(v or 0.0 for v in self.column(f"{phase}_seconds")) for phase in PHASES}
+        total, seconds = sum(sums.values()), sum(v or 0.0 for v in self.column("seconds"))
+        if total <= 0 or not self.n_epochs:
+            return []
+        scale = seconds / total / self.n_epochs
+        return [("mean rank", {phase: max(value, 0.0) * scale for phase, value in sums.items()})]
+
+
+def is_number(value) -> bool:
+    """A finite int or float, not a truth value."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def read_runs(paths: list[str]) -> list[Run]:
+    """The runs of these folders, in order, each once, with labels that differ; at least one has epochs to show."""
+    unique = list({os.path.realpath(path): path for path in reversed(paths)}.values())[::-1]
+    runs = [read_run(path) for path in unique]
+    if not any(run.n_epochs for run in runs):
+        raise FileError(f"{', '.join(unique)}: no epoch is complete yet, so there is nothing to show; "
+                        f"try again when metrics.csv has rows")
+    for run, label in zip(runs, _labels([os.path.realpath(run.path) for run in runs])):
+        run.label = label
+    return runs
+
+
+def read_run(path: str) -> Run:
+    """One run folder; FileError if it is none."""
+    metrics = os.path.join(path, "metrics.csv")
+    if not os.path.isfile(metrics):
+        raise FileError(f"{path} is not the folder of a run: it has no metrics.csv; {_hint(path)}")
+    notes: list[str] = []
+    series = _read_metrics(metrics, notes)
+    config, summary = _read_config(path, notes), _read_summary(path, notes)
+    return Run(path, os.path.basename(os.path.normpath(path)), series, config, summary, notes)
+
+
+def _hint(path: str) -> str:
+    if not os.path.isdir(path):
+        return "there is no such folder" if not os.path.exists(path) else "give the folder, not a file in it"
+    inside = sorted(entry.name for entry in os.scandir(path) if os.path.isfile(os.path.join(entry.path, "metrics.csv")))
+    if inside:
+        return f"it holds runs, though: give {os.path.join(path, inside[0])}" + (" and others" if len(inside) > 1 else "")
+    return "give the folder that `hpcgcn train` names when it ends"
+
+
+def _labels(paths: list[str]) -> list[str]:
+    """The shortest endings of the paths that tell all of them apart."""
+    for depth in range(1, max(path.count(os.sep) for path in paths) + 1):
+        labels = [os.sep.join(path.split(os.sep)[-depth:]) for path in paths]
+        if len(set(labels)) == len(labels):
+            return labels
+    return paths
+
+
+def _read_metrics(path: str, notes: list[str]) -> dict[str, list]:
+    try:
+        with open(path, newline="", encoding="utf-8", errors="replace") as file:
+            text = file.read()
+    except OSError as error:
+        raise FileError(f"cannot read {path}: {error.strerror}") from None
+    complete, newline, rest = text.rpartition("\n")
+    reader = csv.DictReader(io.StringIO(complete + newline))
+    missing = [name for name in NEEDED if name not in (reader.fieldnames or [])]
+    if missing:
+        raise FileError(f"{path} is not the metrics of a run: its first line does not name {', '.join(missing)}")
+    usable, unusable = [], int(bool(rest))
+    for row in reader:
+        numbers = {name: _number(value) for name, value in row.items() if name is not None}
+        cut = None in row or any(value is None for value in row.values())
+        if cut or any(numbers[name] is None for name in NEEDED):
+            unusable += 1
+        else:
+            usable.append(numbers)
+    if unusable:
+        notes.append(f"metrics.csv: {unusable} incomplete row{'s' * (unusable > 1)} left out, {len(usable)} used")
+    if usable and not any(row.get(name) is not None for row in usable for name in ("val", "test")):
+        notes.append("no evaluation yet: only the loss can be shown")
+    if not usable:
+        notes.append("no epoch is complete yet")
+    return {name: [row.get(name) for row in usable] for name in reader.fieldnames}
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        value = float(text)
+    except (TypeError, ValueError):
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _read_config(path: str, notes: list[str]) -> dict:
+    try:
+        with open(os.path.join(path, "config.toml"), "rb") as file:
+            return tomllib.load(file)
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
+        notes.append("config.toml is missing or damaged: its settings are not shown")
+        return {}
+
+
+def _read_summary(path: str, notes: list[str]) -> dict | None:
+    try:
+        with open(os.path.join(path, "summary.json"), encoding="utf-8") as file:
+            summary = json.load(file)
+    except FileNotFoundError:
+        notes.append("no summary.json: the run is still going, or did not end cleanly; what metrics.csv holds is shown")
+        return None
+    except (OSError, ValueError):
+        summary = None
+    if not isinstance(summary, dict):
+        notes.append("summary.json is damaged: what metrics.csv holds is shown")
+        return None
+    if summary.get("stopped_early") is True:
+        notes.append("stopped early; it can be continued with --resume")
+    return summary
