@@ -1,0 +1,173 @@
+"""Edge lists as text: any of the usual separators, with a header or without, ids of any kind, gzip or not; and nodes."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import os
+from collections.abc import Iterator
+
+import numpy as np
+
+from hpcgcn.errors import ConfigError, GraphError
+from hpcgcn.formats.draft import Draft, ReadOptions
+from hpcgcn.formats.files import bad, present
+from hpcgcn.formats.integers import numbered_edges
+from hpcgcn.formats.nodes import numbered_order, read_nodes, with_nodes, write_nodes
+from hpcgcn.formats.output import atomic_folder
+from hpcgcn.formats.progress import progress_bar
+from hpcgcn.formats.rows import Table
+from hpcgcn.graph.csr import row_numbers
+from hpcgcn.graph.data import Graph
+
+HELP = "an edge list (and a table of nodes with a header: id, label, split, features), plain or gzip, or a folder of both"
+_ENDINGS = (".csv", ".tsv", ".txt", ".edges", ".edgelist", ".csv.gz", ".tsv.gz", ".txt.gz", ".edges.gz", ".edgelist.gz")
+_ENDS = (("source", "src", "from", "u", "head", "node1", "citing"), ("target", "dst", "to", "v", "tail", "node2", "cited"))
+
+
+def recognises(sources: list[str]) -> bool:
+    if len(sources) == 1 and os.path.isdir(sources[0]):
+        return _in_folder(sources[0], "edges") is not None
+    return len(sources) <= 2 and all(source.lower().endswith(_ENDINGS) for source in sources)
+
+
+def _in_folder(folder: str, stem: str) -> str | None:
+    return present(folder, *(stem + ending for ending in _ENDINGS))
+
+
+def read(sources: list[str], options: ReadOptions) -> Draft:
+    edges, nodes = _located(sources, options)
+    table = Table(edges)
+    if table.n_columns < 2:
+        raise bad(edges, table.first_line, "one column", "at least two: source and target, separated by commas, tabs or spaces")
+    headed = _is_headed(table, options)
+    columns = _end_columns(table, options, headed)
+    extra = {"edge_columns": [table.first[column] for column in columns]} if headed else {}
+    source = os.path.basename(edges)
+    numbers = options.ids == "number" or (options.ids == "auto" and not nodes and _looks_numbered(table, columns, headed))
+    if nodes is None and numbers:
+        return Draft(lambda: numbered_edges(table, columns, headed, None), None, extra=extra, source=source, strict=True)
+    known = read_nodes(nodes, options) if nodes else None
+    if known and (options.ids == "number" or known.ids == [str(k) for k in range(len(known.ids))]):
+        order = numbered_order(nodes, known)
+        return with_nodes(known, order, None, Draft(lambda: numbered_edges(table, columns, headed, len(order)), len(order),
+                                                     extra=extra, source=source, strict=True))
+    if known:
+        return with_nodes(known, np.arange(len(known.ids)), _names(known.ids), Draft(
+            lambda: _named_edges(table, columns, headed, known.ids, nodes), len(known.ids), extra=extra, source=source, strict=True))
+    names = _distinct_ids(table, columns, headed)
+    return Draft(lambda: _named_edges(table, columns, headed, names, None), len(names), node_names=_names(names), extra=extra,
+                 source=source, strict=True)
+
+
+def _located(sources: list[str], options: ReadOptions) -> tuple[str, str | None]:
+    if len(sources) > 2 or (len(sources) == 2 and options.nodes):
+        raise ConfigError(f"{len(sources)} files for one edge list; expected the edges and at most one table of nodes")
+    if len(sources) == 1 and os.path.isdir(sources[0]):
+        edges = _in_folder(sources[0], "edges")
+        if edges is None:
+            raise ConfigError(f"{sources[0]} has no edges.csv; expected that file there, and nodes.csv beside it")
+        return edges, options.nodes or _in_folder(sources[0], "nodes")
+    return sources[0], sources[1] if len(sources) == 2 else options.nodes
+
+
+def _is_headed(table: Table, options: ReadOptions) -> bool:
+    """Names in the first row: known ones, or words above numbers."""
+    if options.header != "auto":
+        return options.header == "yes"
+    first = [cell.lower() for cell in table.first]
+    if options.edge_columns or (first[0] in _ENDS[0] and first[1] in _ENDS[1]):
+        return True
+    return table.second is not None and not any(cell.lstrip("-").isdecimal() for cell in first[:2]) \
+        and all(cell.lstrip("-").isdecimal() for cell in table.second[:2])
+
+
+def _end_columns(table: Table, options: ReadOptions, headed: bool) -> tuple[int, int]:
+    names = table.first
+    if options.edge_columns:
+        for name in options.edge_columns:
+            if name not in names:
+                raise bad(table.path, table.first_line, f"no column {name!r}", f"one of {', '.join(names)[:200]}")
+        return names.index(options.edge_columns[0]), names.index(options.edge_columns[1])
+    lower = [name.lower() for name in names]
+    found = [next((lower.index(name) for name in known if name in lower), None) for known in _ENDS] if headed else [None, None]
+    return (found[0], found[1]) if None not in found else (0, 1)
+
+
+def _looks_numbered(table: Table, columns, headed: bool) -> bool:
+    row = table.second if headed else table.first
+    return row is not None and all(len(row) > column and row[column].lstrip("-").isdecimal() for column in columns)
+
+
+def _names(ids: list[str]) -> np.ndarray:
+    """Ids as whole numbers if all can be, or else as text."""
+    if all(name.lstrip("-").isdecimal() and len(name) < 19 and str(int(name)) == name for name in ids):
+        return np.array([int(name) for name in ids], np.int64)
+    return np.array([name.encode() for name in ids])
+
+
+def _end_cells(table: Table, columns, headed: bool) -> Iterator[tuple[int, str, str]]:
+    """(line, source, target) of every row."""
+    for first, chunk in table.chunks(headed):
+        for number, row in table.rows(first, chunk):
+            source, target = row[columns[0]], row[columns[1]]
+            if not source or not target:
+                raise bad(table.path, number, "an edge with an end missing", "two ids")
+            yield number, source, target
+
+
+def _distinct_ids(table: Table, columns, headed: bool) -> list[str]:
+    """All ids of an edge list, sorted: numbers by value, text by its letters. A first pass over the file."""
+    found = set()
+    for _, source, target in _end_cells(table, columns, headed):
+        found.update((source, target))
+    numeric = all(name.lstrip("-").isdecimal() for name in found)
+    return sorted(found, key=(lambda name: (int(name), name)) if numeric else None)
+
+
+def _named_edges(table: Table, columns, headed: bool, names: list[str], nodes: str | None):
+    """Edges by name, as node numbers; an id that no node has is refused."""
+    number = {name: k for k, name in enumerate(names)}
+    bar, sources, targets, block = progress_bar("edges", table.lines.size), [], [], 1 << 20
+    n_rows = 0
+    for line, source, target in _end_cells(table, columns, headed):
+        if source not in number or target not in number:
+            missing = source if source not in number else target
+            raise bad(table.path, line, f"an edge to node {missing[:60]!r}", f"one of the {len(names)} ids in {nodes}")
+        sources.append(number[source])
+        targets.append(number[target])
+        if len(sources) == block:
+            n_rows += block
+            bar.update(table.lines.done, n_rows)
+            yield np.array(sources, np.int64), np.array(targets, np.int64)
+            sources, targets = [], []
+    bar.close()
+    yield np.array(sources, np.int64), np.array(targets, np.int64)
+
+
+def names_of(graph: Graph) -> list[str]:
+    """The user's own ids as text, or the numbers of the nodes."""
+    if graph.node_names is None:
+        return [str(node) for node in range(graph.n_nodes)]
+    return [name.decode() if isinstance(name, bytes) else str(name) for name in graph.node_names.tolist()]
+
+
+def write(path: str, graph: Graph):
+    """A folder with edges.csv.gz and nodes.csv.gz; every direction of an edge is a row."""
+    names = names_of(graph)
+    if len(set(names)) != len(names):
+        raise GraphError("two nodes have the same name, so edges by name would be ambiguous; choose --format npz")
+    head = graph.extra.get("edge_columns", ["source", "target"])
+    with atomic_folder(path) as folder:
+        with _writing(folder, "edges.csv.gz") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(head)
+            writer.writerows((names[source], names[target])
+                             for source, target in zip(graph.indices.tolist(), row_numbers(graph.indptr).tolist()))
+        with _writing(folder, "nodes.csv.gz") as file:
+            write_nodes(file, graph, names)
+
+
+def _writing(folder: str, name: str):
+    return io.TextIOWrapper(gzip.open(os.path.join(folder, name), "wb", compresslevel=4), encoding="utf-8", newline="")

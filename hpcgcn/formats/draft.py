@@ -1,0 +1,129 @@
+"""What a reader found in files of others, before it is made into a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hpcgcn.errors import GraphError
+from hpcgcn.graph.csr import row_blocks, row_numbers
+from hpcgcn.graph.data import SparseRows
+
+# Edges travel as blocks of (sources, targets): two integer arrays of equal length, node numbers from 0.
+EdgeBlocks = Iterable[tuple[np.ndarray, np.ndarray]]
+
+
+@dataclass
+class Draft:
+    """A graph as it is in the files; what is None was not there."""
+
+    edges: Callable[[], EdgeBlocks]    # may be walked through once
+    n_nodes: int | None                # None: the largest id and one
+    features: np.ndarray | SparseRows | None = None
+    labels: np.ndarray | None = None   # (n,) integers with -1 = none, or (n, n_classes) of 0 and 1
+    split: np.ndarray | None = None    # (n_splits, n) uint8
+    n_classes: int | None = None       # None: the largest label and one
+    node_names: np.ndarray | None = None
+    extra: dict = field(default_factory=dict)
+    source: str = ""
+    pairs: bool = False                # every edge is listed once and meant both ways
+    strict: bool = False               # the same edge twice is a mistake, unless the user says that it is not
+
+
+def csr_edges(indptr: np.ndarray, indices: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The edges of a CSR whose row v lists the sources of edges to v."""
+    for block in row_blocks(indptr):
+        ends = indptr[block.start:block.stop + 1]
+        yield indices[int(ends[0]):int(ends[-1])], row_numbers(ends, block.start)
+
+
+def checked_csr(where: str, indptr, indices, n_rows: int, n_columns: int) -> tuple[np.ndarray, np.ndarray]:
+    """indptr (int64) and indices of a CSR from a file, or GraphError if they do not fit together."""
+    for name, array in (("indptr", indptr), ("indices", indices)):
+        if array.ndim != 1 or array.dtype.kind not in "iu":
+            raise GraphError(f"{where}: {name} is {array.dtype} of shape {array.shape}; expected a list of integers")
+    indptr = indptr.astype(np.int64)
+    if len(indptr) != n_rows + 1 or indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
+        raise GraphError(f"{where}: the row ends do not fit; expected {n_rows + 1} that rise from 0 to the "
+                         f"{len(indices)} entries")
+    if len(indices) and (indices.min() < 0 or indices.max() >= n_columns):
+        wrong = indices.min() if indices.min() < 0 else indices.max()
+        raise GraphError(f"{where}: there is the column {wrong}; expected numbers in 0..{n_columns - 1}")
+    return indptr, indices
+
+
+def split_from_masks(where: str, n_nodes: int, train, val, test) -> np.ndarray:
+    """(n_splits, n) codes from boolean masks of shape (n,) or (n_splits, n); a node in two of them is refused."""
+    masks = []
+    for name, mask in (("train", train), ("val", val), ("test", test)):
+        mask = np.atleast_2d(np.asarray(mask).astype(bool))
+        if mask.ndim != 2 or mask.shape[1] != n_nodes:
+            raise GraphError(f"{where}: the {name} mask has the shape {mask.shape}; expected one value for each of "
+                             f"the {n_nodes} nodes")
+        masks.append(mask)
+    if len({len(mask) for mask in masks}) != 1:
+        raise GraphError(f"{where}: {[len(mask) for mask in masks]} train, val and test masks; expected as many of each")
+    if sum(mask.astype(np.uint8) for mask in masks).max(initial=0) > 1:
+        number, node = np.argwhere(sum(mask.astype(np.uint8) for mask in masks) > 1)[0]
+        raise GraphError(f"{where}: node {node} is in two of train, val and test of split {number}; expected one")
+    return sum(code * mask.astype(np.uint8) for code, mask in enumerate(masks, 1)).astype(np.uint8)
+
+
+def split_from_lists(where: str, n_nodes: int, train, val, test) -> np.ndarray:
+    """(1, n) codes from three lists of node numbers."""
+    masks = []
+    for name, nodes in (("train", train), ("val", val), ("test", test)):
+        nodes = np.asarray(nodes)
+        if len(nodes) and (nodes.dtype.kind not in "iu" or nodes.min() < 0 or nodes.max() >= n_nodes):
+            raise GraphError(f"{where}: the {name} list names nodes that are not there; expected numbers in "
+                             f"0..{n_nodes - 1}")
+        masks.append(np.zeros(n_nodes, bool))
+        masks[-1][nodes.astype(np.int64)] = True
+    return split_from_masks(where, n_nodes, *masks)
+
+
+def checked_dense(where: str, features: np.ndarray, n_nodes: int) -> np.ndarray:
+    """Dense features of the right shape; their values are checked with the graph."""
+    if features.ndim != 2 or features.shape[0] != n_nodes or features.dtype.kind not in "fiub":
+        raise GraphError(f"{where}: features are {features.dtype} of shape {features.shape}; expected numbers, "
+                         f"one row for each of the {n_nodes} nodes")
+    return features
+
+
+def checked_labels(where: str, labels: np.ndarray, n_nodes: int) -> np.ndarray:
+    """Labels as (n,) int32 with -1 for none, or (n, n_classes) uint8."""
+    if labels.ndim == 2 and labels.shape[1] == 1 and labels.dtype.kind != "b":
+        labels = labels[:, 0]
+    if labels.ndim not in (1, 2) or labels.shape[0] != n_nodes:
+        raise GraphError(f"{where}: labels have the shape {labels.shape}; expected one row for each of the "
+                         f"{n_nodes} nodes")
+    if labels.dtype.kind not in "fiub":
+        raise GraphError(f"{where}: labels are {labels.dtype}; expected numbers")
+    if labels.ndim == 2:
+        if not np.isin(labels, (0, 1)).all():
+            raise GraphError(f"{where}: multi-label classes hold other values than 0 and 1; expected only those")
+        return labels.astype(np.uint8)
+    if labels.dtype.kind == "f":
+        # Unlabelled nodes are NaN in some data sets.
+        labels = np.where(np.isnan(labels), -1, labels)
+    if (labels != np.trunc(labels)).any() or (len(labels) and (labels.min() < -1 or labels.max() >= 2 ** 31)):
+        wrong = labels[(labels != np.trunc(labels)) | (labels < -1) | (labels >= 2 ** 31)][0]
+        raise GraphError(f"{where}: there is the label {wrong}; expected whole numbers from 0, or -1 for none")
+    return labels.astype(np.int32)
+
+
+@dataclass
+class ReadOptions:
+    """What a user can say about the files."""
+
+    name: str | None = None            # planetoid: the data set; ogb: the folder of the split
+    nodes: str | None = None           # csv, mtx: the table of nodes
+    header: str = "auto"               # csv: does the edge list begin with names: auto, yes, no
+    ids: str = "auto"                  # csv: number (0..n-1 as they are), name (numbered anew), auto
+    edge_columns: tuple[str, str] | None = None
+    id_column: str | None = None
+    label_column: str | None = None
+    split_column: str | None = None
+    feature_columns: list[str] | None = None

@@ -1,0 +1,128 @@
+"""Reading files of others: text in whole lines at a time, gzip or not, and errors that name the file and the line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import zlib
+from collections.abc import Iterator
+
+from hpcgcn.errors import FileError
+
+CHUNK_BYTES = 16 << 20
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+def bad(path, line: int | None, found: str, expected: str) -> FileError:
+    """The one message about a mistake in a file of others, to be raised."""
+    where = f"{path}, line {line}" if line else f"{path}"
+    return FileError(f"{where}: {found}; expected {expected}")
+
+
+def inside(folder: str | os.PathLike, *names: str) -> str:
+    """The path of a file in a folder; a name or a link that leads out of the folder is refused."""
+    path = os.path.join(os.fspath(folder), *names)
+    root = os.path.realpath(folder)
+    if any(os.path.isabs(name) for name in names) or os.path.commonpath([root, os.path.realpath(path)]) != root:
+        raise FileError(f"{path} leads out of the folder {folder}; expected a file within it: copy the file there")
+    return path
+
+
+def present(folder: str | os.PathLike, *names: str) -> str | None:
+    """The path of the first of some files that is in a folder, or None."""
+    for name in names:
+        if os.path.exists(os.path.join(os.fspath(folder), name)):
+            return inside(folder, name)
+    return None
+
+
+def check_readable(path: str | os.PathLike):
+    """Say what is wrong with a file before it is opened."""
+    if not os.path.exists(path):
+        raise FileError(f"{path}: no such file")
+    if os.path.isdir(path):
+        raise FileError(f"{path} is a folder; expected a file")
+    if not os.access(path, os.R_OK):
+        raise FileError(f"{path}: no permission to read it")
+    if os.path.getsize(path) == 0:
+        raise FileError(f"{path} is empty (0 bytes); expected data: the download or copy may have failed")
+
+
+class Lines:
+    """The lines of a text file in chunks of bounded size; `done` says how much of the file has been read."""
+
+    def __init__(self, path: str | os.PathLike, chunk_bytes: int = CHUNK_BYTES):
+        check_readable(path)
+        self.path, self.chunk_bytes, self.size = path, chunk_bytes, os.path.getsize(path)
+        self.line = 1                    # number of the next line
+        self.done = 0                    # bytes of the file, as it is on the disk
+
+    def chunks(self) -> Iterator[tuple[int, bytes]]:
+        """(number of the first line, whole lines that end with a line feed), in order."""
+        with open(self.path, "rb") as raw:
+            stream = gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == _GZIP_MAGIC else raw
+            rest, any_text = b"", False
+            while data := self._read(stream):
+                self.done = raw.tell()
+                end = data.rfind(b"\n") + 1
+                if not end:
+                    rest += data
+                    if len(rest) > 4 * self.chunk_bytes:
+                        raise bad(self.path, self.line, f"a line of more than {len(rest) >> 20} MiB", "lines of text")
+                    continue
+                chunk, rest = (rest + data[:end] if rest else data[:end]), data[end:]
+                any_text = any_text or not chunk.isspace()
+                yield self._counted(chunk)
+            if rest:
+                any_text = any_text or not rest.isspace()
+                yield self._counted(rest + b"\n")
+            if not any_text:
+                raise bad(self.path, None, "there is nothing but blank lines", "data")
+
+    def _read(self, stream) -> bytes:
+        try:
+            return stream.read(self.chunk_bytes)
+        except EOFError:
+            raise bad(self.path, self.line, "the gzip data is cut short", "a whole file: copy or download it again") from None
+        except (gzip.BadGzipFile, zlib.error) as error:
+            raise bad(self.path, self.line, f"the gzip data is damaged ({error})",
+                      "a sound file: copy or download it again") from None
+        except OSError as error:
+            raise FileError(f"cannot read {self.path}: {error.strerror or error}") from None
+
+    def _counted(self, chunk: bytes) -> tuple[int, bytes]:
+        if b"\0" in chunk:
+            line = self.line + chunk[:chunk.index(b"\0")].count(b"\n")
+            raise bad(self.path, line, "a zero byte", "plain text (this is a binary file)")
+        first = self.line
+        self.line += chunk.count(b"\n")
+        return first, chunk
+
+
+def text_lines(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
+    """(number, text) of every line that is not blank."""
+    for first, chunk in Lines(path).chunks():
+        for number, line in enumerate(chunk.split(b"\n")[:-1], first):
+            if line.strip():
+                yield number, decoded(path, number, line.rstrip(b"\r"))
+
+
+def decoded(path, number: int, line: bytes) -> str:
+    """A line as text."""
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise bad(path, number, f"byte {error.start + 1} is not UTF-8 text", "a text file in UTF-8") from None
+
+
+def read_json(path: str | os.PathLike):
+    """The value of a JSON file."""
+    check_readable(path)
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except json.JSONDecodeError as error:
+        raise bad(path, error.lineno, f"not valid JSON ({error.msg})", "JSON") from None
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise bad(path, None, f"not valid JSON ({type(error).__name__})", "JSON in UTF-8") from None

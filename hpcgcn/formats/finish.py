@@ -1,0 +1,138 @@
+"""From a draft to a graph: edges into sorted rows, splits, features, and the choices of the user."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from hpcgcn.errors import FileError, GraphError
+from hpcgcn.formats.draft import Draft
+from hpcgcn.formats.edges import RUN_KEYS, EdgeSpool
+from hpcgcn.formats.features import make_features, normalise
+from hpcgcn.formats.splits import SplitRule, make_splits
+from hpcgcn.graph.checks import edge_problems, validate_graph
+from hpcgcn.graph.components import largest_component
+from hpcgcn.graph.csr import entry_positions, index_dtype, take_indptr
+from hpcgcn.graph.data import TRAIN, Graph, SparseRows
+
+_NODES_PER_EDGE = 100      # more nodes than this an edge are taken for a mistake in the ids
+
+
+@dataclass
+class Choices:
+    """What the user asked for beyond what is in the files."""
+
+    split: SplitRule = field(default_factory=lambda: SplitRule("auto"))
+    n_splits: int = 1
+    seed: int = 0
+    undirected: bool = False
+    largest_component: bool = False
+    drop_duplicates: bool = False
+    normalise_features: str | None = None
+    make_features: str = "degree"
+    run_keys: int = RUN_KEYS
+
+
+@contextlib.contextmanager
+def finished(draft: Draft, choices: Choices, folder: str | os.PathLike = ".") -> Iterator[tuple[Graph, list[str]]]:
+    """The graph, checked, and notes for the user; temporary files are in `folder` and go when the block ends."""
+    try:
+        with tempfile.TemporaryDirectory(prefix=".import-", dir=folder) as temporary:
+            yield _graph(draft, choices, temporary)
+    except OSError as error:
+        raise FileError(f"cannot write in {folder}: {error.strerror or error}; check free space and permissions") from error
+
+
+def _graph(draft: Draft, choices: Choices, temporary: str) -> tuple[Graph, list[str]]:
+    notes = []
+    indptr, indices = _csr(draft, choices, temporary, notes)
+    n_nodes = len(indptr) - 1
+    directed = not (draft.pairs or choices.undirected) and _one_way(indptr, indices, n_nodes)
+    labels, n_classes = _labels(draft, n_nodes)
+    extra = draft.extra
+    if draft.features is None:
+        notes.append(f"no features in the files: made from the graph (--make-features {choices.make_features})")
+        extra = {**extra, "made_features": choices.make_features}
+    features = make_features(choices.make_features, indptr) if draft.features is None else draft.features
+    graph = Graph(indptr, indices, features, labels, np.zeros((1, n_nodes), np.uint8) if draft.split is None else draft.split,
+                  n_classes, directed, draft.node_names, draft.source, extra)
+    if choices.largest_component:
+        graph = _within(graph, largest_component(indptr, indices), draft.features is None and choices.make_features, notes)
+    graph.split = _split(graph, draft, choices, notes)
+    if choices.normalise_features:
+        graph.features = normalise(choices.normalise_features, graph.features, graph.split[0] == TRAIN)
+    validate_graph(graph, need_train=False)
+    return graph, notes
+
+
+def _csr(draft: Draft, choices: Choices, temporary: str, notes: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    spool = EdgeSpool(temporary, draft.pairs or choices.undirected, choices.run_keys)
+    for sources, targets in draft.edges():
+        spool.add(sources, targets)
+    n_nodes = spool.largest + 1 if draft.n_nodes is None else draft.n_nodes
+    if spool.largest >= n_nodes:
+        raise GraphError(f"{draft.source}: there is an edge to node {spool.largest}; expected ids in 0..{n_nodes - 1}")
+    if n_nodes == 0:
+        raise GraphError(f"{draft.source}: there are no nodes; expected at least one edge or a node table")
+    if draft.n_nodes is None and n_nodes > _NODES_PER_EDGE * spool.n_edges + 1000:
+        raise GraphError(f"{draft.source}: the largest id is {spool.largest}, but there are only {spool.n_edges} edges; expected "
+                         "ids from 0 without large gaps, or --ids name to number the nodes anew")
+    indptr, indices, n_repeated = spool.build(n_nodes)
+    if n_repeated and draft.strict and not choices.drop_duplicates:
+        raise GraphError(f"{draft.source}: {n_repeated:,} edges are listed more than once; expected every edge once, "
+                         "or --drop-duplicates to keep one of each")
+    if n_repeated:
+        notes.append(f"{n_repeated:,} repeated edges dropped")
+    if spool.n_loops:
+        notes.append(f"{spool.n_loops:,} self loops dropped (the models add theirs)")
+    return indptr, indices
+
+
+def _one_way(indptr: np.ndarray, indices: np.ndarray, n_nodes: int) -> bool:
+    """Is any edge there in one direction only?"""
+    return next(edge_problems(indptr, indices, n_nodes, symmetric=True), None) is not None
+
+
+def _labels(draft: Draft, n_nodes: int) -> tuple[np.ndarray, int]:
+    if draft.labels is None:
+        return np.full(n_nodes, -1, np.int32), draft.n_classes or 1
+    labels = draft.labels
+    if labels.ndim == 2:
+        return labels, labels.shape[1]
+    return labels, draft.n_classes or int(labels.max(initial=0)) + 1
+
+
+def _split(graph: Graph, draft: Draft, choices: Choices, notes: list[str]) -> np.ndarray:
+    rule, given = choices.split, draft.split is not None
+    labelled = draft.labels is not None
+    if rule.kind in ("given", "public") and not given:
+        raise GraphError(f"{draft.source}: --split {rule.kind}, but there is no split in the files; expected "
+                         "--split random 60/20/20 or --split per-class 20/30/rest")
+    if rule.kind == "none" or (rule.kind == "auto" and not given and not labelled):
+        return np.zeros((1, graph.n_nodes), np.uint8)
+    if rule.kind in ("given", "public", "auto") and given:
+        return graph.split
+    if rule.kind == "auto":
+        notes.append(f"no split in the files: drawn at random, 60/20/20, seed {choices.seed} (--split)")
+        rule = SplitRule("random", (60, 20, 20))
+    return make_splits(rule, graph.labels, choices.seed, choices.n_splits)
+
+
+def _within(graph: Graph, nodes: np.ndarray, made: str, notes: list[str]) -> Graph:
+    """The graph of some nodes (sorted; a whole component), numbered anew; names keep the ids that they had."""
+    if len(nodes) == graph.n_nodes:
+        return graph
+    notes.append(f"largest component: {len(nodes):,} of {graph.n_nodes:,} nodes")
+    number = np.full(graph.n_nodes, -1, np.int64)
+    number[nodes] = np.arange(len(nodes))
+    ends = take_indptr(graph.indptr, nodes)
+    indices = number[graph.indices[entry_positions(graph.indptr, nodes, ends)]].astype(index_dtype(len(nodes)))
+    features = make_features(made, ends) if made else \
+        graph.features.take(nodes) if isinstance(graph.features, SparseRows) else graph.features[nodes]
+    return replace(graph, indptr=ends, indices=indices, features=features, labels=graph.labels[nodes],
+                   split=graph.split[:, nodes], node_names=nodes if graph.node_names is None else graph.node_names[nodes])

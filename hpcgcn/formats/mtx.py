@@ -1,0 +1,86 @@
+"""Matrix Market files: `matrix coordinate`, any field, general or symmetric; entry (u, v) is an edge from u to v."""
+
+from __future__ import annotations
+
+import os
+
+from hpcgcn.formats.draft import Draft, ReadOptions
+from hpcgcn.formats.files import Lines, bad, decoded, inside, present
+from hpcgcn.formats.integers import numbered_edges
+from hpcgcn.formats.nodes import numbered_order, read_nodes, with_nodes, write_nodes
+from hpcgcn.formats.output import atomic_folder
+from hpcgcn.formats.rows import Table
+from hpcgcn.graph.csr import row_numbers
+from hpcgcn.graph.data import Graph
+
+HELP = "a Matrix Market file (.mtx, .mtx.gz), with --nodes for labels and features"
+_FIELDS = {"pattern": 2, "integer": 3, "real": 3, "double": 3, "complex": 4}
+_SYMMETRIES = ("general", "symmetric", "skew-symmetric", "hermitian")
+
+
+def recognises(sources: list[str]) -> bool:
+    if len(sources) == 1 and os.path.isdir(sources[0]):
+        return os.path.exists(os.path.join(sources[0], "edges.mtx"))
+    return sources[0].lower().endswith((".mtx", ".mtx.gz")) and len(sources) <= 2
+
+
+def read(sources: list[str], options: ReadOptions) -> Draft:
+    path, nodes = _located(sources, options)
+    field, symmetry = _banner(path)
+    table = Table(path)
+    n_nodes, n_entries = _sizes(table)
+    table.n_columns = _FIELDS[field]
+    draft = Draft(lambda: _entries(table, n_nodes, n_entries), n_nodes, source=os.path.basename(path), strict=True,
+                  pairs=symmetry != "general")
+    if nodes is None:
+        return draft
+    known = read_nodes(nodes, options)
+    if len(known.ids) != n_nodes:
+        raise bad(nodes, None, f"{len(known.ids)} nodes", f"the {n_nodes} of {path}")
+    return with_nodes(known, numbered_order(nodes, known), None, draft)
+
+
+def _located(sources: list[str], options: ReadOptions) -> tuple[str, str | None]:
+    if os.path.isdir(sources[0]):
+        return inside(sources[0], "edges.mtx"), options.nodes or present(sources[0], "nodes.csv")
+    return sources[0], sources[1] if len(sources) == 2 else options.nodes
+
+
+def _banner(path: str) -> tuple[str, str]:
+    """(field, symmetry) of the first line."""
+    _, chunk = next(iter(Lines(path).chunks()))
+    words = decoded(path, 1, chunk.split(b"\n", 1)[0]).lower().split()
+    if len(words) != 5 or words[0] != "%%matrixmarket" or words[1:3] != ["matrix", "coordinate"] or words[3] not in _FIELDS \
+            or words[4] not in _SYMMETRIES:
+        raise bad(path, 1, f"{' '.join(words)[:80]!r}", "%%MatrixMarket matrix coordinate pattern|integer|real general|symmetric")
+    return words[3], words[4]
+
+
+def _sizes(table: Table) -> tuple[int, int]:
+    cells = table.first
+    if len(cells) != 3 or not all(cell.isdecimal() and len(cell) < 19 for cell in cells):
+        raise bad(table.path, table.first_line, f"{' '.join(cells)[:60]!r}", "rows, columns and number of entries")
+    n_rows, n_columns, n_entries = map(int, cells)
+    if n_rows != n_columns or not 0 < n_rows < 2 ** 31:
+        raise bad(table.path, table.first_line, f"a matrix of {n_rows} x {n_columns}", "a square one, with a row a node")
+    return n_rows, n_entries
+
+
+def _entries(table: Table, n_nodes: int, n_entries: int):
+    found = 0
+    for sources, targets in numbered_edges(table, (0, 1), True, n_nodes, first_id=1):
+        found += len(sources)
+        yield sources, targets
+    if found != n_entries:
+        raise bad(table.path, None, f"{found} entries", f"the {n_entries} that line {table.first_line} announces")
+
+
+def write(path: str, graph: Graph):
+    """A folder with edges.mtx (pattern, general) and nodes.csv."""
+    with atomic_folder(path) as folder:
+        with open(os.path.join(folder, "edges.mtx"), "w") as file:
+            file.write(f"%%MatrixMarket matrix coordinate pattern general\n{graph.n_nodes} {graph.n_nodes} {graph.n_edges}\n")
+            file.writelines(f"{source + 1} {target + 1}\n"
+                            for source, target in zip(graph.indices.tolist(), row_numbers(graph.indptr).tolist()))
+        with open(os.path.join(folder, "nodes.csv"), "w", encoding="utf-8", newline="") as file:
+            write_nodes(file, graph, [str(node) for node in range(graph.n_nodes)])

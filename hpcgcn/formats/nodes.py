@@ -1,0 +1,191 @@
+"""The table of nodes that goes with an edge list: ids, labels, splits and features, by the names of its columns."""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hpcgcn.errors import ConfigError
+from hpcgcn.formats.draft import Draft, ReadOptions
+from hpcgcn.formats.files import bad
+from hpcgcn.formats.rows import Table
+from hpcgcn.graph.data import SPLIT_NAMES, TEST, TRAIN, UNUSED, VAL, Graph, SparseRows
+
+_SPLIT_WORDS = {"": UNUSED, "0": UNUSED, "none": UNUSED, "unused": UNUSED, "train": TRAIN, "1": TRAIN, "val": VAL, "valid": VAL,
+                "validation": VAL, "2": VAL, "test": TEST, "3": TEST}
+_CODE_WORDS = {UNUSED: "", **SPLIT_NAMES}
+_ID_NAMES = ("id", "node", "node_id", "nodeid", "name")
+_SEVERAL_SPLITS = re.compile(r"split:\d+")
+
+
+@dataclass
+class NodeTable:
+    """What a table of nodes holds; what is None was not there."""
+
+    ids: list[str]
+    lines: list[int]                       # the line of every node, for messages
+    features: np.ndarray | None
+    labels: np.ndarray | None
+    n_classes: int | None
+    split: np.ndarray | None
+    extra: dict = field(default_factory=dict)
+
+
+@dataclass
+class _Columns:
+    identity: int
+    label: int | None
+    classes: list[int]                     # multi-label: one column a class, named label:CLASS
+    splits: list[int]
+    features: list[int]
+
+
+def read_nodes(path: str, options: ReadOptions) -> NodeTable:
+    """A table with a header; every column that is neither id, label nor split is a feature."""
+    table = Table(path)
+    columns = _choose(table, options)
+    ids, lines, labels, classes, splits, features = [], [], [], [], [], []
+    seen = {}
+    for first, chunk in table.chunks(skip_first=True):
+        rows = list(table.rows(first, chunk))
+        for number, row in rows:
+            identity = row[columns.identity]
+            if not identity:
+                raise bad(path, number, "a node without an id", f"one in the column {table.first[columns.identity]!r}")
+            if identity in seen:
+                raise bad(path, number, f"node {identity!r} again, after line {seen[identity]}", "every node once")
+            seen[identity] = number
+            lines.append(number)
+            if columns.label is not None:
+                labels.append(row[columns.label])
+            splits.append([_split_code(table, number, row[column]) for column in columns.splits])
+        ids.extend(row[columns.identity] for _, row in rows)
+        features.append(_numbers(table, rows, columns.features))
+        classes.append(_numbers(table, rows, columns.classes))
+    found_labels, n_classes, class_names = _labels(table, columns, lines, labels, classes)
+    extra = {"id_column": table.first[columns.identity], "feature_names": [table.first[column] for column in columns.features],
+             **({"label_column": table.first[columns.label]} if columns.label is not None else {}),
+             **({"class_names": class_names} if class_names else {})}
+    return NodeTable(ids, lines, np.concatenate(features) if columns.features and features else None, found_labels, n_classes,
+                     np.array(splits, np.uint8).reshape(-1, len(columns.splits)).T.copy() if columns.splits else None, extra)
+
+
+def _choose(table: Table, options: ReadOptions) -> _Columns:
+    """Which column is what."""
+    names = table.first
+    lower = [name.lower() for name in names]
+    if len(set(names)) != len(names):
+        raise bad(table.path, table.first_line, "two columns of the same name", "different names in the header")
+    identity = _named(table, options.id_column) if options.id_column else \
+        next((lower.index(name) for name in _ID_NAMES if name in lower), None)
+    if identity is None:
+        raise bad(table.path, table.first_line, f"no column of ids among {', '.join(names)[:80]}",
+                  f"a header with a column {_ID_NAMES[0]!r}, or --id-column")
+    label = _named(table, options.label_column) if options.label_column else lower.index("label") if "label" in lower else None
+    classes = [k for k, name in enumerate(lower) if name.startswith("label:")] if label is None else []
+    if options.split_column:
+        splits = [_named(table, options.split_column)]
+    else:
+        splits = [lower.index("split")] if "split" in lower else \
+            [k for k, name in enumerate(lower) if _SEVERAL_SPLITS.fullmatch(name)]
+    taken = {identity, label, *classes, *splits}
+    features = [_named(table, name) for name in options.feature_columns] if options.feature_columns else \
+        [k for k in range(len(names)) if k not in taken]
+    return _Columns(identity, label, classes, splits, features)
+
+
+def _named(table: Table, name: str) -> int:
+    if name not in table.first:
+        raise ConfigError(f"{table.path} has no column {name!r}; expected one of {', '.join(table.first)[:200]}")
+    return table.first.index(name)
+
+
+def _split_code(table: Table, number: int, word: str) -> int:
+    try:
+        return _SPLIT_WORDS[word.lower()]
+    except KeyError:
+        raise bad(table.path, number, f"the split {word[:40]!r}", "train, val, test or nothing") from None
+
+
+def _numbers(table: Table, rows: list, columns: list[int]) -> np.ndarray:
+    """(n_rows, n_columns) float32 of some columns."""
+    try:
+        block = np.array([[float(row[column]) for column in columns] for _, row in rows], np.float32)
+        if np.isfinite(block).all():
+            return block.reshape(len(rows), len(columns))
+    except (ValueError, OverflowError):
+        pass
+    for number, row in rows:
+        for column in columns:
+            try:
+                finite = bool(np.isfinite(np.float32(row[column])))
+            except ValueError:
+                finite = False
+            if not finite:
+                raise bad(table.path, number, f"{row[column][:40]!r} in the column {table.first[column]!r}", "a finite number")
+    raise AssertionError("a block that cannot be read has a row that cannot be read")
+
+
+def _labels(table: Table, columns: _Columns, lines, words: list[str], classes: list[np.ndarray]):
+    """(labels, n_classes, class names) from a column of classes, or from one column of 0 and 1 for each class."""
+    if columns.classes:
+        matrix = np.concatenate(classes)
+        wrong = np.argwhere((matrix != 0) & (matrix != 1))
+        if len(wrong):
+            raise bad(table.path, lines[wrong[0][0]], f"{matrix[tuple(wrong[0])]:g} in a class column", "0 or 1")
+        return matrix.astype(np.uint8), matrix.shape[1], [table.first[column].split(":", 1)[1] for column in columns.classes]
+    if columns.label is None:
+        return None, None, None
+    if all(word.lstrip("-").isdecimal() or not word for word in words):
+        numbers = np.array([int(word) if word and len(word) < 12 else -1 if not word else 2 ** 40 for word in words], np.int64)
+        wrong = np.flatnonzero((numbers < -1) | (numbers >= max(len(words), 1000)))
+        if len(wrong):
+            raise bad(table.path, lines[wrong[0]], f"the label {words[wrong[0]][:40]}",
+                      f"classes numbered from 0, less than {max(len(words), 1000)}; -1 or nothing for no label")
+        return numbers.astype(np.int32), None, None
+    names = sorted({word for word in words if word})
+    number = {name: k for k, name in enumerate(names)} | {"": -1}
+    return np.array([number[word] for word in words], np.int32), len(names), names
+
+
+def numbered_order(path: str, known: NodeTable) -> np.ndarray:
+    """Rows of the table in the order of their ids, which must be 0..n-1."""
+    n_nodes = len(known.ids)
+    order = np.full(n_nodes, -1, np.int64)
+    for row, (identity, line) in enumerate(zip(known.ids, known.lines)):
+        if not identity.isdecimal() or not int(identity) < n_nodes or order[int(identity)] >= 0:
+            raise bad(path, line, f"the id {identity[:40]!r}", f"each of 0..{n_nodes - 1} once, or --ids name")
+        order[int(identity)] = row
+    return order
+
+
+def with_nodes(known: NodeTable, order: np.ndarray, names, draft: Draft) -> Draft:
+    """The draft of the edges, completed by what the table says of the nodes, in the given order."""
+    draft.node_names = names
+    draft.features = None if known.features is None else known.features[order]
+    draft.labels = None if known.labels is None else known.labels[order]
+    draft.split = None if known.split is None else known.split[:, order]
+    draft.n_classes, draft.extra = known.n_classes, {**known.extra, **draft.extra}
+    return draft
+
+
+def write_nodes(file, graph: Graph, names: list[str]):
+    """The table of nodes of a graph, with a header, in a form that read_nodes reads back."""
+    extra = graph.extra
+    features = graph.features.to_dense() if isinstance(graph.features, SparseRows) else graph.features
+    feature_names = extra.get("feature_names")
+    if not feature_names or len(feature_names) != graph.n_features:
+        feature_names = [f"x{k}" for k in range(graph.n_features)]
+    classes = extra.get("class_names") if len(extra.get("class_names", ())) == graph.n_classes else None
+    label_head = [f"label:{name}" for name in classes or range(graph.n_classes)] if graph.multilabel else ["label"]
+    split_head = ["split"] if len(graph.split) == 1 else [f"split:{k}" for k in range(len(graph.split))]
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow([extra.get("id_column", "id"), *label_head, *split_head, *feature_names])
+    for node, name in enumerate(names):
+        label = graph.labels[node]
+        shown = label.tolist() if graph.multilabel else ["" if label < 0 else classes[label] if classes else int(label)]
+        writer.writerow([name, *shown, *(_CODE_WORDS[int(code)] for code in graph.split[:, node]),
+                         *(f"{value:.9g}" for value in features[node])])

@@ -1,0 +1,133 @@
+"""The raw folder of an OGB node data set: edge.csv.gz, node-feat.csv.gz, node-label.csv.gz, split/*/."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import os
+
+import numpy as np
+
+from hpcgcn.errors import ConfigError, FileError, GraphError
+from hpcgcn.formats.draft import Draft, ReadOptions, checked_labels, split_from_lists
+from hpcgcn.formats.files import bad, inside, present
+from hpcgcn.formats.integers import numbered_edges
+from hpcgcn.formats.output import atomic_folder
+from hpcgcn.formats.rows import Table, read_numbers
+from hpcgcn.graph.csr import row_numbers
+from hpcgcn.graph.data import SPLIT_NAMES, Graph, SparseRows
+
+HELP = "a folder with edge.csv.gz, node-feat.csv.gz, node-label.csv.gz and split/*/ (or with raw/ and split/ in it)"
+_SPLIT_FILES = {"train": ("train.csv.gz", "train.csv"), "val": ("valid.csv.gz", "valid.csv"), "test": ("test.csv.gz", "test.csv")}
+
+
+def recognises(sources: list[str]) -> bool:
+    return len(sources) == 1 and os.path.isdir(sources[0]) and present(_folders(sources[0])[0], "edge.csv.gz",
+                                                                       "edge.csv") is not None
+
+
+def _folders(source: str) -> tuple[str, str]:
+    """(the folder of the tables, the folder that holds split/)."""
+    if os.path.isdir(os.path.join(source, "raw")):
+        return inside(source, "raw"), source
+    parent = os.path.dirname(os.path.abspath(source))
+    if os.path.basename(os.path.abspath(source)) == "raw" and os.path.isdir(os.path.join(parent, "split")):
+        return source, parent
+    return source, source
+
+
+def read(sources: list[str], options: ReadOptions) -> Draft:
+    if not os.path.isdir(sources[0]):
+        raise FileError(f"{sources[0]} is not a folder; expected the raw folder of an OGB data set")
+    raw, root = _folders(sources[0])
+    path = present(raw, "edge.csv.gz", "edge.csv")
+    if path is None:
+        raise FileError(f"{raw} has no edge.csv.gz; expected the raw folder of an OGB data set")
+    features = _table(raw, "node-feat", np.float32)
+    labels = _table(raw, "node-label", np.float64, missing=True)
+    n_nodes = _n_nodes(raw, features, labels)
+    table = Table(path)
+    if table.n_columns != 2:
+        raise bad(path, table.first_line, f"{table.n_columns} columns", "two: source and target")
+    for name, array in (("node-feat", features), ("node-label", labels)):
+        if array is not None and len(array) != n_nodes:
+            raise GraphError(f"{raw}: {name} has {len(array)} rows; expected one for each of the {n_nodes} nodes")
+    return Draft(lambda: numbered_edges(table, (0, 1), False, n_nodes), n_nodes, features=features,
+                 labels=None if labels is None else checked_labels(f"{raw}/node-label", labels, n_nodes),
+                 split=_split(root, options.name, n_nodes), source=os.path.basename(os.path.abspath(root)))
+
+
+def _table(raw: str, name: str, dtype, missing: bool = False) -> np.ndarray | None:
+    path = present(raw, f"{name}.csv.gz", f"{name}.csv")
+    return None if path is None else read_numbers(path, dtype, missing)
+
+
+def _n_nodes(raw: str, features, labels) -> int:
+    listed = present(raw, "num-node-list.csv.gz", "num-node-list.csv")
+    if listed:
+        counts = read_numbers(listed, np.int64)
+        if counts.size != 1 or not 0 < counts[0, 0] < 2 ** 31:
+            raise bad(listed, 1, f"{counts.size} numbers", "the number of nodes of one graph")
+        return int(counts[0, 0])
+    for array in (features, labels):
+        if array is not None:
+            return len(array)
+    raise FileError(f"{raw} has neither num-node-list.csv.gz, node-feat.csv.gz nor node-label.csv.gz; expected one of them, to know "
+                    "the number of nodes")
+
+
+def _split(root: str, name: str | None, n_nodes: int) -> np.ndarray | None:
+    folder = os.path.join(root, "split")
+    if name:
+        inside(folder, name)
+    if not os.path.isdir(folder):
+        return None
+    found = [name] if name else sorted(n for n in os.listdir(folder) if os.path.isdir(os.path.join(folder, n)))
+    if not found:
+        return None
+    if len(found) > 1:
+        raise ConfigError(f"{folder} holds the splits {', '.join(found)}; expected one, or --name to choose")
+    chosen = inside(folder, found[0])
+    lists = []
+    for part, names in _SPLIT_FILES.items():
+        path = present(chosen, *names)
+        if path is None:
+            raise FileError(f"{chosen} has no {names[0]}; expected the {part} nodes there")
+        lists.append(_node_list(path))
+    return split_from_lists(chosen, n_nodes, *lists)
+
+
+def _node_list(path: str) -> np.ndarray:
+    try:
+        return read_numbers(path, np.int64)[:, 0]
+    except FileError as error:
+        # A split may be empty: no node for validation, say.
+        if "nothing but blank lines" in str(error) or "is empty" in str(error):
+            return np.zeros(0, np.int64)
+        raise
+
+
+def write(path: str, graph: Graph):
+    """A folder of gzipped tables, with the split as split/given."""
+    if len(graph.split) != 1:
+        raise GraphError("this format holds one split; choose --format npz")
+    features = graph.features.to_dense() if isinstance(graph.features, SparseRows) else graph.features
+    rows = row_numbers(graph.indptr)
+    labels = graph.labels if graph.multilabel else graph.labels[:, None]
+    with atomic_folder(path) as folder:
+        _write_rows(folder, "num-node-list", [[graph.n_nodes]])
+        _write_rows(folder, "num-edge-list", [[graph.n_edges]])
+        _write_rows(folder, "edge", zip(graph.indices.tolist(), rows.tolist()))
+        _write_rows(folder, "node-feat", ([f"{value:.9g}" for value in row] for row in features))
+        _write_rows(folder, "node-label", ([value if value >= 0 else "nan" for value in row] for row in labels.tolist()))
+        os.makedirs(os.path.join(folder, "split", "given"))
+        for code, name in SPLIT_NAMES.items():
+            stem = os.path.join("split", "given", "valid" if name == "val" else name)
+            _write_rows(folder, stem, ([node] for node in np.flatnonzero(graph.split[0] == code).tolist()))
+
+
+def _write_rows(folder: str, name: str, rows):
+    with gzip.open(os.path.join(folder, f"{name}.csv.gz"), "wb", compresslevel=4) as packed:
+        with io.TextIOWrapper(packed, newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows(rows)

@@ -1,0 +1,49 @@
+"""A graph saved by PyG: torch.save of a Data object, of its dictionary, or a processed InMemoryDataset of one graph."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hpcgcn.errors import FileError
+from hpcgcn.formats.draft import Draft, ReadOptions
+from hpcgcn.formats.output import atomic_file
+from hpcgcn.formats.torch_objects import array, draft_from_tensors, load_torch, package, tensors_of
+from hpcgcn.graph.csr import row_numbers
+from hpcgcn.graph.data import Graph
+
+HELP = "a file of torch.save(data) with a PyG Data object or its dictionary (needs torch and torch_geometric)"
+
+
+def recognises(sources: list[str]) -> bool:
+    return len(sources) == 1 and sources[0].endswith((".pt", ".pth"))
+
+
+def read(sources: list[str], options: ReadOptions) -> Draft:
+    path = str(sources[0])
+    found = load_torch(path, _data_classes())
+    if isinstance(found, tuple) and found:
+        found = found[0]                   # (data, slices, class) of a processed data set
+    fields = found if isinstance(found, dict) else found.to_dict() if hasattr(found, "to_dict") else None
+    if not isinstance(fields, dict) or "edge_index" not in fields:
+        raise FileError(f"{path} holds a {type(found).__name__} without edge_index; expected one graph of PyG")
+    tensors = {name: array(f"{path} ({name})", fields[name]) for name in
+               ("edge_index", "x", "y", "train_mask", "val_mask", "test_mask") if fields.get(name) is not None}
+    n_nodes = fields.get("num_nodes")
+    return draft_from_tensors(path, tensors["edge_index"], n_nodes if isinstance(n_nodes, int) else None, tensors.get("x"),
+                              tensors.get("y"), {name: tensors[name] for name in ("train_mask", "val_mask", "test_mask")
+                                                 if name in tensors})
+
+
+def _data_classes() -> list:
+    """The classes that a saved Data object consists of: containers of tensors."""
+    data, storage = package("torch_geometric.data.data"), package("torch_geometric.data.storage")
+    return [data.Data, data.DataEdgeAttr, data.DataTensorAttr, storage.GlobalStorage]
+
+
+def write(path: str, graph: Graph):
+    """A Data object with edge_index, x, y and masks."""
+    torch, data = package("torch"), package("torch_geometric.data")
+    edges = np.stack([graph.indices, row_numbers(graph.indptr)]).astype(np.int64)
+    made = data.Data(edge_index=torch.from_numpy(edges), num_nodes=graph.n_nodes, **tensors_of(graph))
+    with atomic_file(path) as temporary, open(temporary, "wb") as file:
+        torch.save(made, file)

@@ -1,0 +1,52 @@
+"""The formats that can be read and written, and finding out which one some files are in."""
+
+from __future__ import annotations
+
+import importlib
+import os
+
+from hpcgcn.errors import ConfigError, FileError
+from hpcgcn.formats.draft import Draft, ReadOptions
+from hpcgcn.graph.data import Graph
+
+# Name on the command line -> module. Detection asks them in this order: the surest signs first.
+READERS = {"planetoid": "planetoid", "ogb": "ogb", "graphsaint": "graphsaint", "dgl-reddit": "dgl_reddit", "npz": "npz",
+           "mtx": "mtx", "csv": "csv_table", "pyg": "pyg", "dgl": "dgl"}
+# Name -> (module, function, what is written).
+WRITERS = {"planetoid": ("planetoid", "write", "a folder"), "ogb": ("ogb", "write", "a folder"),
+           "graphsaint": ("graphsaint", "write", "a folder"), "dgl-reddit": ("dgl_reddit", "write", "a folder"),
+           "npz": ("npz", "write", "a file"), "npz-heterophilous": ("npz", "write_heterophilous", "a file"),
+           "npz-gnn-benchmark": ("npz", "write_benchmark", "a file"), "mtx": ("mtx", "write", "a folder"),
+           "csv": ("csv_table", "write", "a folder"), "pyg": ("pyg", "write", "a file"), "dgl": ("dgl", "write", "a file")}
+
+
+def _module(name: str):
+    return importlib.import_module(f"hpcgcn.formats.{name}")
+
+
+def read_draft(sources: list[str], format_name: str | None = None, options: ReadOptions | None = None) -> tuple[str, Draft]:
+    """(format, draft) of some files; without a format it is found out."""
+    if not sources:
+        raise ConfigError("no files given; expected at least one file or folder to import")
+    for source in sources:
+        if not os.path.exists(source):
+            raise FileError(f"{source}: no such file or folder")
+    format_name = format_name or detect(sources)
+    return format_name, _module(READERS[format_name]).read(list(sources), options or ReadOptions())
+
+
+def detect(sources: list[str]) -> str:
+    """The format of some files."""
+    for name, module in READERS.items():
+        if _module(module).recognises(list(sources)):
+            return name
+    raise FileError(f"{' '.join(sources)}: the format is not clear from the names; expected one of {', '.join(READERS)} before "
+                    "the files, as in `hpcgcn import csv FILE -o g.h5`")
+
+
+def write_as(format_name: str, path: str, graph: Graph):
+    """Write a graph in the format of others."""
+    if format_name not in WRITERS:
+        raise ConfigError(f"--format {format_name}: expected one of {', '.join(WRITERS)}")
+    module, function, _ = WRITERS[format_name]
+    getattr(_module(module), function)(path, graph)
