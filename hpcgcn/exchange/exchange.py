@@ -27,7 +27,10 @@ class Route:
     outgoing: Rows
     source: slice | None             # send a slice of the array, or (None) the rows outgoing.index of it
     incoming: Rows
-    landing: slice
+    landing: slice | None            # rows of the exchange's own array; None if the caller gives an array to land in
+    source_columns: slice | None = None     # send only these columns
+    out_width: int | None = None     # where it is not the exchange's width
+    in_width: int | None = None
 
 
 @dataclass
@@ -71,21 +74,26 @@ class Exchange:
     """Rows of one layer and direction; built once, with buffers and persistent requests that are reused."""
 
     def __init__(self, comm, backend, routes: list[Route], n_landing: int, width: int, policy: Policy, *, seed: int,
-                 layer: int, tag: int, lane_of=None):
+                 layer: int, tag: int, lane_of=None, landings: list | None = None):
         self.comm, self.backend, self.routes, self.width, self.policy = comm, backend, routes, width, policy
         self.seed, self.layer, self.tag = seed, layer, tag
         self.lane_of = lane_of or (lambda rank: 0)
-        self.received = backend.zeros((n_landing, width))
+        self.out_widths = [width if r.out_width is None else r.out_width for r in routes]
+        self.in_widths = [width if r.in_width is None else r.in_width for r in routes]
+        self.received = backend.zeros((n_landing, width)) if landings is None else None
+        # Where each route's rows land: slices of `received`, or arrays of the caller's own.
+        self.landings = [self.received[r.landing] for r in routes] if landings is None else landings
         self.average = backend.zeros((n_landing, width)) if policy.smoothing else None
         self.corrected = backend.zeros((n_landing, width)) if policy.smoothing and policy.smoothing_correction else None
         self.n_averaged = 0
-        longest = max((len(r.outgoing) for r in routes), default=0)
         feedback = policy.error_feedback or policy.residual
         # What the code lost so far (error feedback), or what the receiver already has (residual coding).
-        self.memory = [backend.zeros((len(r.outgoing), width)) for r in routes] if feedback else None
-        self.scratch = [backend.zeros((longest, width)) for _ in range(2)] if feedback else None
-        incoming = max((len(r.incoming) for r in routes), default=0)
-        self.change = backend.zeros((incoming, width)) if policy.residual else None
+        self.memory = [backend.zeros((len(r.outgoing), w)) for r, w in zip(routes, self.out_widths)] if feedback else None
+        coded = feedback or any(r.source_columns is not None for r in routes)
+        largest = max((len(r.outgoing) * w for r, w in zip(routes, self.out_widths)), default=0)
+        self.scratch = [backend.zeros((largest,)) for _ in range(1 + feedback)] if coded else None
+        incoming = max((len(r.incoming) * w for r, w in zip(routes, self.in_widths)), default=0)
+        self.change = backend.zeros((incoming,)) if policy.residual else None
         self._messages = [None] * len(routes)
         self._requests = {}
         self._wait_for_all = True
@@ -131,15 +139,14 @@ class Exchange:
         draw = self._draw(self.comm.rank, epoch)
         sizes = []
         for k, route in enumerate(self.routes):
-            out_bytes = codec.nbytes(backend, route.outgoing, self.width, rate, draw)
-            in_bytes = codec.nbytes(backend, route.incoming, self.width, rate, self._draw(route.peer, epoch))
+            out_bytes = codec.nbytes(backend, route.outgoing, self.out_widths[k], rate, draw)
+            in_bytes = codec.nbytes(backend, route.incoming, self.in_widths[k], rate, self._draw(route.peer, epoch))
             sizes.append((out_bytes, in_bytes))
             self._reserve(k, out_bytes, in_bytes)
-            rows = x if route.source is None else x[route.source]
-            self._encode(k, rows, rate, draw, self._messages[k][0].array[:out_bytes])
+            self._encode(k, self._source_rows(k, x), rate, draw, self._messages[k][0].array[:out_bytes])
             backend.before_send(self._messages[k][0])
             backend.before_receive(self._messages[k][1])
-            self._count(route, rate, out_bytes, in_bytes)
+            self._count(k, rate, out_bytes, in_bytes)
         self.meter.seconds["pack"] += time.perf_counter() - began
         self._active = self._persistent(tuple(sizes))
         if self._active:
@@ -148,17 +155,30 @@ class Exchange:
         self._sent_epoch, self._sent_rate, self._sizes = epoch, rate, sizes
         self._started_at = time.perf_counter()
 
+    def _source_rows(self, k, x):
+        """The rows that a route takes from, contiguous: kernels read whole rows."""
+        route = self.routes[k]
+        rows = x if route.source is None else x[route.source]
+        if route.source_columns is None:
+            return rows
+        packed = self._scratch(0, len(route.outgoing), self.out_widths[k])
+        self.backend.copy(rows[:, route.source_columns], packed)
+        return packed
+
+    def _scratch(self, number, n_rows, width):
+        return self.scratch[number][:n_rows * width].reshape(n_rows, width)
+
     def _encode(self, k, rows, rate, draw, data):
         """Code the rows, and remember what the receiver does not get (error feedback) or now has (residual)."""
         backend, codec, outgoing = self.backend, self.policy.codec, self.routes[k].outgoing
         if self.memory is None:
             codec.encode(backend, rows, outgoing, rate, draw, data)
             return
-        wanted, seen = (s[:len(outgoing)] for s in self.scratch)
-        if outgoing.index is None:
-            backend.copy(rows, wanted)
-        else:
+        wanted, seen = (self._scratch(number, len(outgoing), self.out_widths[k]) for number in (0, 1))
+        if outgoing.index is not None:
             backend.gather_rows(rows, outgoing.index, wanted)
+        elif self.routes[k].source_columns is None:          # otherwise the rows are in this scratch already
+            backend.copy(rows, wanted)
         sign = -1.0 if self.policy.residual else 1.0
         backend.axpby(1.0, wanted, sign, self.memory[k], wanted)
         codec.encode(backend, wanted, Rows(None, outgoing.ids, outgoing.host_ids), rate, draw, data)
@@ -191,11 +211,11 @@ class Exchange:
             self._requests[sizes] = requests
         return self._requests[sizes]
 
-    def _count(self, route, rate, out_bytes, in_bytes):
-        meter = self.meter
+    def _count(self, k, rate, out_bytes, in_bytes):
+        meter, route = self.meter, self.routes[k]
         meter.bytes_sent += out_bytes
         meter.bytes_received += in_bytes
-        meter.bytes_plain += len(route.outgoing) * self.width * self.backend.dtype.itemsize
+        meter.bytes_plain += len(route.outgoing) * self.out_widths[k] * self.backend.dtype.itemsize
         if hasattr(self.policy.codec, "parameter_bytes"):
             meter.bytes_parameters += self.policy.codec.parameter_bytes(len(route.outgoing), rate)
 
@@ -220,8 +240,10 @@ class Exchange:
     def _decode(self, k, route):
         backend, message = self.backend, self._messages[k][1]
         backend.after_receive(message)
-        target = self.received[route.landing]
-        arrived = target if self.change is None else self.change[:len(route.incoming)]
+        target = self.landings[k]
+        arrived = target
+        if self.change is not None:
+            arrived = self.change[:len(route.incoming) * self.in_widths[k]].reshape(target.shape)
         draw = self._draw(route.peer, self._sent_epoch)
         self.policy.codec.decode(backend, message.array[:self._sizes[k][1]], route.incoming, self._sent_rate, draw, arrived)
         if self.change is not None:
@@ -251,7 +273,8 @@ class Exchange:
         return self.policy.staleness > 0 or self.memory is not None
 
     def _state_arrays(self) -> dict:
-        arrays = {"received": self.received}
+        arrays = ({"received": self.received} if self.received is not None
+                  else {f"landing_{route.peer}": array for route, array in zip(self.routes, self.landings)})
         if self.average is not None:
             arrays["average"] = self.average
         return arrays | {f"memory_{route.peer}": memory for route, memory in zip(self.routes, self.memory or [])}
