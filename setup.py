@@ -1,15 +1,16 @@
 """Builds the native kernels; all other facts of the package are in setup.cfg."""
 
+import os
 import platform
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 SOURCES = "hpcgcn/backend/native/src"
-HEADERS = ["call", "codec", "dense", "epilogue", "loss", "philox", "rows", "sparse", "storage", "threads", "vector"]
+HEADERS = ["call", "codec", "dense", "epilogue", "loss", "philox", "rows", "sparse", "spmm", "storage", "threads", "vector"]
 
 # Sums in another order would break what the kernels promise, so no fast-math; fused multiply-add only where written.
-COMMON_FLAGS = ["-std=gnu11", "-O3", "-fopenmp", "-fvisibility=hidden", "-ffp-contract=off", "-fno-math-errno",
+COMMON_FLAGS = ["-std=gnu11", os.environ.get("HPCGCN_OPTIMISE", "-O3"), "-g0", "-fopenmp", "-fvisibility=hidden", "-ffp-contract=off", "-fno-math-errno",
                 "-fno-trapping-math", "-Wall", "-Wextra", "-Wno-psabi"]
 LEVEL_FLAGS = {"plain": []}
 if platform.machine() in ("x86_64", "AMD64"):

@@ -95,7 +95,7 @@ class Backend(abc.ABC):
 
         x (n_columns, width) of dtype, float16 or uint16 (bf16); out (n_rows, width) of dtype, indexed like A.
         mask (n_columns, width) of dtype, or None: x_jk counts as x_jk * mask_scale where mask_jk != 0, else 0.
-        Sums run over a row's entries in their order: the result does not depend on the number of threads.
+        The row's entries alone fix the order of its sums: they depend neither on `rows` nor on the number of threads.
         """
 
     @abc.abstractmethod

@@ -23,6 +23,7 @@ __all__ = ["NativeBackend", "available", "levels"]
 
 STORAGE = {np.dtype(np.float32): 0, np.dtype(np.float16): 1, np.dtype(np.uint16): 2}
 NO_KEY = (0, 0)
+SPMM_TILE_BYTES = 8 << 20               # of x that are gathered from at once, where x is larger: stays in the near caches
 GEMM_SCRATCH = 1 << 18                  # elements: an accumulating product is made in blocks that stay in the cache
 
 
@@ -53,10 +54,11 @@ class NativeBackend(Backend):
     name = "native"
     dtype = np.dtype(np.float32)
 
-    def __init__(self, threads: int | None = None, isa: str | None = None):
+    def __init__(self, threads: int | None = None, isa: str | None = None, tile_bytes: int = SPMM_TILE_BYTES):
         self.threads = threads or len(os.sched_getaffinity(0))
         self.isa = choose_level(isa)
         self._call = kernels().operations(self.isa)
+        self._tile = aligned_empty((tile_bytes,), np.uint8)
         self._scratch = aligned_empty((0,), np.float32)
         threadpoolctl.threadpool_limits(self.threads, user_api="blas")
 
@@ -89,7 +91,7 @@ class NativeBackend(Backend):
         start, stop = rows or (0, matrix.shape[0])
         self._call["spmm"](self.threads, matrix.indptr, matrix.indices, matrix.weights, matrix.row_scale,
                            matrix.column_scale, x, STORAGE[x.dtype], x.shape[1], out, start, stop, accumulate, mask,
-                           mask_scale, matrix.shape[1])
+                           mask_scale, matrix.shape[1], self._tile)
 
     def spmm_transposed_add(self, matrix, x, out, rows=None):
         start, stop = rows or (0, matrix.shape[0])
@@ -121,7 +123,8 @@ class NativeBackend(Backend):
         """A block of the scratch array, which grows once and is then reused."""
         size = math.prod(shape)
         if self._scratch.size < size:
-            self._scratch = aligned_empty((size,), np.float32)
+            self._tile = aligned_empty((tile_bytes,), np.uint8)
+        self._scratch = aligned_empty((size,), np.float32)
         return self._scratch[:size].reshape(shape)
 
     def axpby(self, alpha, x, beta, y, out):

@@ -12,6 +12,7 @@
 #include "storage.h"
 #include "philox.h"
 
+#include "spmm.h"
 #include "sparse.h"
 #include "dense.h"
 #include "rows.h"
@@ -24,7 +25,7 @@
 
 const operation TABLE(LEVEL)[] = {
     {"check_csr", "ilji", run_check_csr},
-    {"spmm", "iljfffsiiFiiifdi", run_spmm},
+    {"spmm", "iljfffsiiFiiifdiB", run_spmm},
     {"spmm_transposed_add", "iljffffiFiii", run_spmm_transposed_add},
     {"sparse_dropout", "iljfFiiidlii", run_sparse_dropout},
     {"axpby", "idfdfF", run_axpby},

@@ -44,6 +44,8 @@ INLINE vuint choose_bits(vint condition, vuint yes, vuint no)
     return ((vuint)condition & yes) | (~(vuint)condition & no);
 }
 
+INLINE vfloat keep_masked(vfloat value, vfloat mask) { return (vfloat)((vint)value & (mask != 0.0f)); }
+
 /* The first n lanes, 0 < n < LANES; the others are 0 and memory past them is not touched. */
 #if defined(__AVX512F__)
 INLINE vfloat load_first(const float *from, int n)

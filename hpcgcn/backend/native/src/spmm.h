@@ -1,0 +1,267 @@
+/* The product with a sparse matrix: rows of x are gathered and summed in registers, a tile of the width at a time.
+ *
+ * Where x is too large for the near caches, a tile of its columns is first copied to a compact scratch array (with the
+ * mask applied, if there is one) and gathered from there: copying reads each row once, gathering once an entry.
+ */
+
+typedef struct {
+    const int64_t *indptr;
+    const int32_t *indices;
+    const float *weights, *row_scale, *column_scale;    /* NULL: ones */
+    float *out;
+    int64_t width;                                      /* of out */
+    float scale;                                        /* of everything: the mask's */
+    bool accumulate;
+} product;
+
+/* What is gathered: columns 0 .. n of rows `stride` elements apart. */
+typedef struct {
+    const void *x;
+    const float *mask;                                  /* NULL: none */
+    int64_t stride, to_column;                          /* its first column's place in out */
+    int tail;                                           /* lanes of its last vector, 0: all */
+} tile;
+
+/* A chunk is the unit given to a thread: about this many entries and rows, so that skewed degrees balance. */
+enum { CHUNK_ENTRIES = 1 << 14 };
+
+/* A copy must be used this often, on average, to pay. */
+enum { MIN_REUSE = 4 };
+
+INLINE void finish_vector(const product *p, float *to, vfloat sum, float scale, int tail)
+{
+    sum *= splat(scale);
+    if (p->accumulate)
+        sum += tail ? load_first(to, tail) : load(to);
+    if (tail)
+        store_first(to, sum, tail);
+    else
+        store(to, sum);
+}
+
+INLINE float entry_weight(const product *p, int64_t entry, int64_t source)
+{
+    const float weight = p->weights ? p->weights[entry] : 1.0f;
+    return p->column_scale ? weight * p->column_scale[source] : weight;
+}
+
+INLINE float row_factor(const product *p, int64_t row) { return p->row_scale ? p->row_scale[row] * p->scale : p->scale; }
+
+/* Rows first .. last of the product in one tile; n_vectors and what follows are constants where this is inlined. */
+INLINE void multiply_tile(const product *p, const tile *t, int64_t first, int64_t last, int n_vectors, int kind,
+                          bool weighted, bool masked)
+{
+    const int tail = t->tail;
+    for (int64_t row = first; row < last; row++) {
+        vfloat sum[n_vectors];
+        for (int v = 0; v < n_vectors; v++)
+            sum[v] = (vfloat){0};
+        for (int64_t entry = p->indptr[row]; entry < p->indptr[row + 1]; entry++) {
+            const int64_t source = p->indices[entry], position = source * t->stride;
+            const vfloat weight = splat(weighted ? entry_weight(p, entry, source) : 1.0f);
+            for (int v = 0; v < n_vectors; v++) {
+                const int64_t at = position + v * LANES;
+                const bool partial = v == n_vectors - 1 && tail;
+                vfloat value = partial ? load_stored_first(t->x, kind, at, tail) : load_stored(t->x, kind, at);
+                if (masked)
+                    value = keep_masked(value, partial ? load_first(t->mask + at, tail) : load(t->mask + at));
+                sum[v] = weighted ? multiply_add(weight, value, sum[v]) : sum[v] + value;
+            }
+        }
+        float *to = p->out + row * p->width + t->to_column;
+        const float factor = row_factor(p, row);
+        for (int v = 0; v < n_vectors; v++)
+            finish_vector(p, to + v * LANES, sum[v], factor, v == n_vectors - 1 ? tail : 0);
+    }
+}
+
+/* A single column has no vector to fill: four sums in turn hide the latency of adding. */
+static void multiply_column(const product *p, const tile *t, int64_t first, int64_t last)
+{
+    const float *x = t->x;
+    const bool weighted = p->weights || p->column_scale;
+    for (int64_t row = first; row < last; row++) {
+        float sum[4] = {0};
+        int64_t entry = p->indptr[row];
+        const int64_t end = p->indptr[row + 1];
+        for (; !weighted && entry + 4 <= end; entry += 4)
+            for (int turn = 0; turn < 4; turn++)
+                sum[turn] += x[p->indices[entry + turn] * t->stride];
+        for (; entry < end; entry++)
+            sum[entry & 3] += entry_weight(p, entry, p->indices[entry]) * x[p->indices[entry] * t->stride];
+        float *to = p->out + row * p->width + t->to_column;
+        const float total = ((sum[0] + sum[1]) + (sum[2] + sum[3])) * row_factor(p, row);
+        *to = p->accumulate ? *to + total : total;
+    }
+}
+
+/* -- one function for each storage type, with or without weights and mask, and number of vectors ------------------- */
+
+typedef void (*tile_function)(const product *, const tile *, int64_t first, int64_t last);
+
+#define FUNCTION(kind, variant, n) multiply_##kind##_##variant##_##n
+#define DEFINE(kind, variant, n, weighted, masked)                                                              \
+    static void FUNCTION(kind, variant, n)(const product *p, const tile *t, int64_t first, int64_t last)        \
+    {                                                                                                           \
+        multiply_tile(p, t, first, last, n, kind, weighted, masked);                                            \
+    }
+#define DEFINE_WIDTHS(kind, variant, weighted, masked)                                                          \
+    DEFINE(kind, variant, 1, weighted, masked) DEFINE(kind, variant, 2, weighted, masked)                       \
+    DEFINE(kind, variant, 3, weighted, masked) DEFINE(kind, variant, 4, weighted, masked)                       \
+    DEFINE(kind, variant, 5, weighted, masked) DEFINE(kind, variant, 6, weighted, masked)                       \
+    DEFINE(kind, variant, 7, weighted, masked) DEFINE(kind, variant, 8, weighted, masked)
+#define DEFINE_VARIANTS(kind)                                                                                   \
+    DEFINE_WIDTHS(kind, plain, false, false) DEFINE_WIDTHS(kind, weighted, true, false)                         \
+    DEFINE_WIDTHS(kind, masked, true, true)
+DEFINE_VARIANTS(FP32) DEFINE_VARIANTS(FP16) DEFINE_VARIANTS(BF16)
+
+enum { MAX_VECTORS = 8 };
+enum variant { PLAIN, WEIGHTED, MASKED };
+
+#define WIDTHS(kind, variant)                                                                                   \
+    {FUNCTION(kind, variant, 1), FUNCTION(kind, variant, 2), FUNCTION(kind, variant, 3),                        \
+     FUNCTION(kind, variant, 4), FUNCTION(kind, variant, 5), FUNCTION(kind, variant, 6),                        \
+     FUNCTION(kind, variant, 7), FUNCTION(kind, variant, 8)}
+#define VARIANTS(kind) {WIDTHS(kind, plain), WIDTHS(kind, weighted), WIDTHS(kind, masked)}
+static const tile_function tile_functions[3][3][MAX_VECTORS] = {VARIANTS(FP32), VARIANTS(FP16), VARIANTS(BF16)};
+
+static tile_function choose_function(const product *p, const tile *t, int kind, int64_t columns)
+{
+    if (p->width == 1 && kind == FP32 && !t->mask)
+        return multiply_column;
+    const int variant = t->mask ? MASKED : p->weights || p->column_scale ? WEIGHTED : PLAIN;
+    return tile_functions[kind][variant][(columns + LANES - 1) / LANES - 1];
+}
+
+/* -- splitting the rows -------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    int64_t start, stop, n_chunks;
+} row_split;
+
+static int64_t entries_and_rows(const product *p, int64_t start, int64_t stop)
+{
+    return p->indptr[stop] - p->indptr[start] + (stop - start);
+}
+
+/* The first row of [start, stop] at which `work` (entries plus rows, from start) is reached. */
+static int64_t row_at(const product *p, int64_t start, int64_t stop, int64_t work)
+{
+    int64_t low = start, high = stop;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (entries_and_rows(p, start, middle) < work)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static int64_t chunk_start(const product *p, const row_split *s, int64_t chunk)
+{
+    return chunk == s->n_chunks ? s->stop : row_at(p, s->start, s->stop, chunk * CHUNK_ENTRIES);
+}
+
+/* -- gathering from x itself --------------------------------------------------------------------------------------- */
+
+static void multiply_in_place(const product *p, const row_split *s, const void *x, int kind, const float *mask,
+                              int team)
+{
+#pragma omp parallel for schedule(dynamic) num_threads(team) if (team > 1)
+    for (int64_t chunk = 0; chunk < s->n_chunks; chunk++) {
+        const int64_t first = chunk_start(p, s, chunk), last = chunk_start(p, s, chunk + 1);
+        for (int64_t column = 0; column < p->width; column += MAX_VECTORS * LANES) {
+            const int64_t columns = smaller(MAX_VECTORS * LANES, p->width - column);
+            const tile t = {element(x, kind, column), mask ? mask + column : NULL, p->width, column,
+                            (int)(columns % LANES)};
+            choose_function(p, &t, kind, columns)(p, &t, first, last);
+        }
+    }
+}
+
+/* -- gathering from a compact copy --------------------------------------------------------------------------------- */
+
+INLINE void copy_stored_tile(const void *x, int kind, int64_t width, int64_t column, int64_t columns, void *scratch,
+                             int64_t stride, int64_t first, int64_t last)
+{
+    for (int64_t row = first; row < last; row++)
+        memcpy((char *)scratch + row * stride * storage_bytes(kind), element(x, kind, row * width + column),
+               (size_t)(columns * storage_bytes(kind)));
+}
+
+INLINE void copy_masked_tile(const void *x, int kind, const float *mask, int64_t width, int64_t column, int64_t columns,
+                             float *scratch, int64_t stride, int64_t first, int64_t last)
+{
+    for (int64_t row = first; row < last; row++)
+        for (int64_t k = 0; k < columns; k += LANES) {
+            const int64_t at = row * width + column + k;
+            const int n = (int)smaller(LANES, columns - k);
+            const vfloat value = n < LANES ? load_stored_first(x, kind, at, n) : load_stored(x, kind, at);
+            store(scratch + row * stride + k, keep_masked(value, n < LANES ? load_first(mask + at, n) : load(mask + at)));
+        }
+}
+
+/* What fits in the scratch: its tiles are `vectors` wide, 0 if not even one vector does. */
+static int64_t scratch_vectors(int64_t n_columns, int kind, int64_t scratch_bytes)
+{
+    return smaller(scratch_bytes / (n_columns * LANES * storage_bytes(kind)), MAX_VECTORS);
+}
+
+static void multiply_compact(const product *p, const row_split *s, const void *x, int kind, const float *mask,
+                             int64_t n_columns, void *scratch, int64_t vectors, int team)
+{
+    const int copy_kind = mask ? FP32 : kind;
+    const int64_t n_vectors = (p->width + LANES - 1) / LANES, n_tiles = (n_vectors + vectors - 1) / vectors;
+    const int64_t stride = (n_vectors + n_tiles - 1) / n_tiles * LANES, copy_rows = 1024;
+#pragma omp parallel num_threads(team) if (team > 1)
+    for (int64_t column = 0; column < p->width; column += stride) {
+        const int64_t columns = smaller(stride, p->width - column);
+#pragma omp for schedule(static)
+        for (int64_t first = 0; first < n_columns; first += copy_rows) {
+            const int64_t last = smaller(first + copy_rows, n_columns);
+            if (mask && kind == FP32)
+                copy_masked_tile(x, FP32, mask, p->width, column, columns, scratch, stride, first, last);
+            else if (mask && kind == FP16)
+                copy_masked_tile(x, FP16, mask, p->width, column, columns, scratch, stride, first, last);
+            else if (mask)
+                copy_masked_tile(x, BF16, mask, p->width, column, columns, scratch, stride, first, last);
+            else
+                copy_stored_tile(x, kind, p->width, column, columns, scratch, stride, first, last);
+        }
+        const tile t = {scratch, NULL, stride, column, (int)(columns % LANES)};
+        const tile_function multiply = choose_function(p, &t, copy_kind, columns);
+#pragma omp for schedule(dynamic)
+        for (int64_t chunk = 0; chunk < s->n_chunks; chunk++)
+            multiply(p, &t, chunk_start(p, s, chunk), chunk_start(p, s, chunk + 1));
+    }
+}
+
+/* threads, indptr, indices, weights, row_scale, column_scale, x, kind, width, out, start, stop, accumulate, mask,
+ * mask_scale, n_columns, scratch */
+static void run_spmm(call *c)
+{
+    const argument *a = c->in;
+    const int kind = (int)a[7].integer;
+    const int64_t start = a[10].integer, stop = a[11].integer, width = a[8].integer, n_columns = a[15].integer;
+    const float *mask = a[13].data;
+    const product p = {.indptr = a[1].data, .indices = a[2].data, .weights = a[3].data, .row_scale = a[4].data,
+                       .column_scale = a[5].data, .out = a[9].data, .width = width,
+                       .scale = mask ? (float)a[14].number : 1.0f, .accumulate = a[12].integer != 0};
+    const int64_t n_rows = a[1].bytes / 8 - 1, x_bytes = n_columns * width * storage_bytes(kind);
+    REQUIRE(0 <= start && start <= stop && stop <= n_rows, "rows out of range");
+    REQUIRE(a[6].bytes == x_bytes, "x must have a row for each column of the matrix");
+    REQUIRE(a[9].bytes == n_rows * width * 4, "out must have a row for each row of the matrix, as wide as x");
+    REQUIRE(!mask || a[13].bytes == n_columns * width * 4, "mask must have the shape of x");
+    const int64_t work = entries_and_rows(&p, start, stop), entries = work - (stop - start);
+    const row_split split = {start, stop, (work + CHUNK_ENTRIES - 1) / CHUNK_ENTRIES};
+    const int team = team_size(a[0].integer, work * width);
+    const bool too_large = (mask ? n_columns * width * 8 : x_bytes) > a[16].bytes;
+    int64_t vectors = 0;
+    if (too_large && entries >= MIN_REUSE * n_columns)
+        vectors = scratch_vectors(n_columns, mask ? FP32 : kind, a[16].bytes);
+    if (vectors > 0)
+        multiply_compact(&p, &split, a[6].data, kind, mask, n_columns, a[16].data, vectors, team);
+    else
+        multiply_in_place(&p, &split, a[6].data, kind, mask, team);
+}
