@@ -17,6 +17,7 @@ import numpy as np
 
 from hpcgcn.exchange.codecs import Codec, Draw, Rows
 from hpcgcn.exchange.schedules import Schedule
+from hpcgcn.mpi.progress import Transfer
 
 
 @dataclass
@@ -31,6 +32,8 @@ class Route:
     source_columns: slice | None = None     # send only these columns
     out_width: int | None = None     # where it is not the exchange's width
     in_width: int | None = None
+    out_lane: int = 0                # tells apart messages whose draws would otherwise be the same
+    in_lane: int = 0                 # the out_lane of what arrives
 
 
 @dataclass
@@ -74,10 +77,9 @@ class Exchange:
     """Rows of one layer and direction; built once, with buffers and persistent requests that are reused."""
 
     def __init__(self, comm, backend, routes: list[Route], n_landing: int, width: int, policy: Policy, *, seed: int,
-                 layer: int, tag: int, lane_of=None, landings: list | None = None):
+                 layer: int, tag: int, landings: list | None = None):
         self.comm, self.backend, self.routes, self.width, self.policy = comm, backend, routes, width, policy
         self.seed, self.layer, self.tag = seed, layer, tag
-        self.lane_of = lane_of or (lambda rank: 0)
         self.out_widths = [width if r.out_width is None else r.out_width for r in routes]
         self.in_widths = [width if r.in_width is None else r.in_width for r in routes]
         self.received = backend.zeros((n_landing, width)) if landings is None else None
@@ -95,10 +97,10 @@ class Exchange:
         incoming = max((len(r.incoming) * w for r, w in zip(routes, self.in_widths)), default=0)
         self.change = backend.zeros((incoming,)) if policy.residual else None
         self._messages = [None] * len(routes)
-        self._requests = {}
+        self._transfers = {}                      # by the sizes of the messages
         self._wait_for_all = True
         self._anew = False
-        self._active = None                       # requests of the messages in flight
+        self._active = None                       # the messages in flight
         self._sent_epoch = None                   # the epoch whose messages are in flight
         self._result = self.received
         self._started_at = 0.0
@@ -130,17 +132,17 @@ class Exchange:
         return not self._wait_for_all
 
     # -- sending ------------------------------------------------------------------------------------------------------
-    def _draw(self, sender: int, epoch: int) -> Draw:
-        return Draw(self.seed, epoch, self.layer, self.lane_of(sender))
+    def _draw(self, lane: int, epoch: int) -> Draw:
+        return Draw(self.seed, epoch, self.layer, lane)
 
     def _send(self, x, epoch: int):
         rate, codec, backend = self.policy.rate.rate(epoch), self.policy.codec, self.backend
         began = time.perf_counter()
-        draw = self._draw(self.comm.rank, epoch)
         sizes = []
         for k, route in enumerate(self.routes):
+            draw = self._draw(route.out_lane, epoch)
             out_bytes = codec.nbytes(backend, route.outgoing, self.out_widths[k], rate, draw)
-            in_bytes = codec.nbytes(backend, route.incoming, self.in_widths[k], rate, self._draw(route.peer, epoch))
+            in_bytes = codec.nbytes(backend, route.incoming, self.in_widths[k], rate, self._draw(route.in_lane, epoch))
             sizes.append((out_bytes, in_bytes))
             self._reserve(k, out_bytes, in_bytes)
             self._encode(k, self._source_rows(k, x), rate, draw, self._messages[k][0].array[:out_bytes])
@@ -149,9 +151,7 @@ class Exchange:
             self._count(k, rate, out_bytes, in_bytes)
         self.meter.seconds["pack"] += time.perf_counter() - began
         self._active = self._persistent(tuple(sizes))
-        if self._active:
-            from mpi4py import MPI
-            MPI.Prequest.Startall(self._active)
+        self._active.start()
         self._sent_epoch, self._sent_rate, self._sizes = epoch, rate, sizes
         self._started_at = time.perf_counter()
 
@@ -197,19 +197,16 @@ class Exchange:
         self._messages[k] = (self.backend.message(max(out_bytes, len(current[0].array) if current else 0)),
                              self.backend.message(max(in_bytes, len(current[1].array) if current else 0)))
 
-    def _persistent(self, sizes) -> list:
-        """The persistent requests for messages of these sizes; empty messages are not sent."""
-        if sizes not in self._requests:
-            if len(self._requests) >= 4:          # a moving rate meets each size once: do not keep them all
+    def _persistent(self, sizes) -> Transfer:
+        """The persistent requests for messages of these sizes."""
+        if sizes not in self._transfers:
+            if len(self._transfers) >= 4:         # a moving rate meets each size once: do not keep them all
                 self._free_requests()
-            requests = []
-            for route, (outgoing, incoming), (out_bytes, in_bytes) in zip(self.routes, self._messages, sizes):
-                if in_bytes:
-                    requests.append(self.comm.Recv_init(incoming.mpi[:in_bytes], route.peer, self.tag))
-                if out_bytes:
-                    requests.append(self.comm.Send_init(outgoing.mpi[:out_bytes], route.peer, self.tag))
-            self._requests[sizes] = requests
-        return self._requests[sizes]
+            peers = [route.peer for route in self.routes]
+            sends = [message[0].mpi[:size[0]] for message, size in zip(self._messages, sizes)]
+            receives = [message[1].mpi[:size[1]] for message, size in zip(self._messages, sizes)]
+            self._transfers[sizes] = Transfer(self.comm, list(zip(receives, peers)), list(zip(sends, peers)), self.tag)
+        return self._transfers[sizes]
 
     def _count(self, k, rate, out_bytes, in_bytes):
         meter, route = self.meter, self.routes[k]
@@ -224,10 +221,8 @@ class Exchange:
         """Wait for the messages in flight, if any, and decode them into `received`."""
         if self._sent_epoch is None:
             return
-        from mpi4py import MPI
         began = time.perf_counter()
-        if self._active:
-            MPI.Request.Waitall(self._active)
+        self._active.wait()
         waited = time.perf_counter()
         self.meter.seconds["wait"] += waited - began
         self.meter.flight += waited - self._started_at
@@ -244,7 +239,7 @@ class Exchange:
         arrived = target
         if self.change is not None:
             arrived = self.change[:len(route.incoming) * self.in_widths[k]].reshape(target.shape)
-        draw = self._draw(route.peer, self._sent_epoch)
+        draw = self._draw(route.in_lane, self._sent_epoch)
         self.policy.codec.decode(backend, message.array[:self._sizes[k][1]], route.incoming, self._sent_rate, draw, arrived)
         if self.change is not None:
             backend.axpby(1.0, target, 1.0, arrived, target)
@@ -317,7 +312,6 @@ class Exchange:
         self._free_requests()
 
     def _free_requests(self):
-        for requests in self._requests.values():
-            for request in requests:
-                request.Free()
-        self._requests = {}
+        for transfer in self._transfers.values():
+            transfer.free()
+        self._transfers = {}

@@ -58,6 +58,11 @@ class LocalGraph:
     def n_halo(self) -> int:
         return self.plan.n_halo
 
+    @property
+    def n_entries(self) -> int:
+        """Entries of this rank's rows of the adjacency."""
+        return len(self.inner.indices) + len(self.outer.indices)
+
 
 def build_local(comm, part: Part, self_loops: bool) -> LocalGraph:
     """Split the part's rows into interior and boundary, find the halo, and re-label columns."""

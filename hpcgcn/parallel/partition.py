@@ -49,7 +49,9 @@ class Cut:
                 routes.append(Route(neighbour.rank, owned, None, halo, neighbour.halo))
             else:
                 landed = MessageRows(None, owned.ids, owned_ids)
-                routes.append(Route(neighbour.rank, halo, neighbour.halo, landed, neighbour.landing))
+                # Several ranks send gradients for the same node: each draws its own rounding.
+                routes.append(Route(neighbour.rank, halo, neighbour.halo, landed, neighbour.landing,
+                                    out_lane=local.plan.comm.rank + 1, in_lane=neighbour.rank + 1))
         return routes
 
 
@@ -171,10 +173,8 @@ class PartitionStrategy(Strategy):
     def _exchange(self, hop, direction: str, policy: Policy, tag: int) -> Exchange:
         local = self.cut.local
         n_landing = local.n_halo if direction == "forward" else local.plan.n_sent
-        # Several ranks send gradients for the same node: each draws its own rounding.
-        lane_of = (lambda rank: 0) if direction == "forward" else (lambda rank: rank + 1)
         return Exchange(self.comm, self.backend, self.cut.routes(direction), n_landing, hop.source.width, policy,
-                        seed=self.seed, layer=hop.number, tag=tag + hop.number, lane_of=lane_of)
+                        seed=self.seed, layer=hop.number, tag=tag + hop.number)
 
     def close(self):
         """Take in what is in flight and free the persistent requests."""

@@ -14,6 +14,7 @@ from hpcgcn.exchange.policies import make_policies
 from hpcgcn.graph.data import TRAIN, Part, SparseRows
 from hpcgcn.graph.local import restrict
 from hpcgcn.mpi.world import agree
+from hpcgcn.mpi.progress import sum_in_place
 from hpcgcn.nn.models import Shape, parameter_specs
 from hpcgcn.nn.parameters import Adam, Parameters, clip_gradient
 from hpcgcn.train import checkpoint
@@ -90,8 +91,9 @@ class Trainer:
         self.backend.synchronize()
         began = time.perf_counter()
         agreed = np.array([loss_sum, float(stop_wanted)])
-        self.comm.Allreduce(agreed.copy(), agreed)
-        self._sum_gradients()
+        gradient = self.backend.to_host(self.parameters.grad)        # the array itself where MPI can read it
+        sum_in_place(self.comm, agreed, gradient)
+        self.backend.copy(gradient, self.parameters.grad)
         waited = time.perf_counter() - began
         loss = float(agreed[0]) / self.engine.labels.n_train
         if not math.isfinite(loss):
@@ -103,13 +105,6 @@ class Trainer:
         self.rate.observe(loss)
         self.epoch += 1
         return loss, bool(agreed[1]), waited
-
-    def _sum_gradients(self):
-        """Every rank's share added up: one all-reduce over the flat array, in place where MPI can read it."""
-        from mpi4py import MPI
-        host = self.backend.to_host(self.parameters.grad)
-        self.comm.Allreduce(MPI.IN_PLACE, host)
-        self.backend.copy(host, self.parameters.grad)
 
     def evaluate(self) -> dict[str, float]:
         """Exact scores of the three splits with the current parameters."""
@@ -177,7 +172,7 @@ def metrics_file(trainer: Trainer, folder: RunFolder) -> MetricsFile | None:
 def describe(trainer: Trainer) -> dict:
     """What was trained on what, for the summary."""
     local = trainer.engine.local
-    sums = trainer.comm.allreduce(np.array([local.n_owned, local.n_halo, len(local.inner.indices) + len(local.outer.indices)]))
+    sums = trainer.comm.allreduce(np.array([local.n_owned, local.n_halo, local.n_entries]))
     return {"nodes": int(sums[0]), "halo_rows": int(sums[1]), "matrix_entries": int(sums[2]), "ranks": trainer.comm.size,
             "parameters": trainer.parameters.size, **trainer.backend.describe(), "config": to_toml(trainer.config)}
 

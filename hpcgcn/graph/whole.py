@@ -1,0 +1,90 @@
+"""The whole adjacency on every rank, held once a host: what feature parallelism needs.
+
+Ranks of a host share one MPI window. Every rank writes its own rows there; then one rank a host passes on to the other
+hosts what they miss.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hpcgcn.graph.data import Part
+from hpcgcn.graph.local import Structure
+
+
+class SharedArray:
+    """An array of one host's ranks in one MPI shared-memory window; filled by all, then read by all."""
+
+    def __init__(self, comm, node, leaders, shape: int, dtype):
+        from mpi4py import MPI
+        dtype = np.dtype(dtype)
+        self.comm, self.node, self.leaders = comm, node, leaders
+        self.window = MPI.Win.Allocate_shared(shape * dtype.itemsize if node.rank == 0 else 0, dtype.itemsize, comm=node)
+        memory, _ = self.window.Shared_query(0)
+        self.array = np.frombuffer(memory, dtype, count=shape) if shape else np.zeros(0, dtype)
+
+    def fill(self, mine: np.ndarray, bounds: np.ndarray, hosts: list[int]):
+        """array[bounds[r]:bounds[r+1]] = what rank r gives, on every host. hosts[r] is the host of rank r."""
+        self.array[bounds[self.comm.rank]:bounds[self.comm.rank + 1]] = mine
+        self.window.Fence()
+        if self.leaders is not None:
+            for rank, host in enumerate(hosts):
+                self.leaders.Bcast(self.array[bounds[rank]:bounds[rank + 1]], root=host)
+        self.window.Fence()
+
+
+@dataclass
+class WholeGraph:
+    """All rows of the adjacency, and this rank's slice of the nodes."""
+
+    offsets: np.ndarray              # (n_ranks + 1,) rank r owns nodes offsets[r]:offsets[r + 1]
+    order: np.ndarray                # (n_owned,) position in the Part of each local row: as they are
+    ids: np.ndarray                  # (n_owned,) original ids
+    matrix: Structure                # (n_nodes, n_nodes)
+    matrix_t: Structure              # the same object if the graph is undirected
+    degree: np.ndarray               # (n_nodes,) in-degree, self loop included if there is one
+    windows: list                    # keep the shared memory alive
+    n_entries: int                   # entries of this rank's own rows
+
+    n_halo = 0
+
+    @property
+    def n_owned(self) -> int:
+        return len(self.order)
+
+    @property
+    def n_nodes(self) -> int:
+        return int(self.offsets[-1])
+
+
+def build_whole(comm, part: Part, self_loops: bool) -> WholeGraph:
+    """Gather the whole adjacency once a host. Collective."""
+    from mpi4py import MPI
+    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    leaders = comm.Split(0 if node.rank == 0 else MPI.UNDEFINED, comm.rank)
+    leaders = None if leaders == MPI.COMM_NULL else leaders
+    host = node.bcast(None if leaders is None else leaders.rank)
+    hosts = comm.allgather(host)
+
+    indptr, indices = _with_loops(part, self_loops)
+    entries = np.concatenate([[0], np.cumsum(comm.allgather(len(indices)))])
+    lengths = SharedArray(comm, node, leaders, part.n_nodes, np.int64)
+    lengths.fill(np.diff(indptr), part.offsets, hosts)
+    columns = SharedArray(comm, node, leaders, int(entries[-1]), np.int32)
+    columns.fill(indices.astype(np.int32), entries, hosts)
+    whole_indptr = np.concatenate([[0], np.cumsum(lengths.array)])
+    matrix = Structure(whole_indptr, columns.array, part.n_nodes)
+    return WholeGraph(part.offsets, np.arange(part.n_owned), part.original_ids, matrix,
+                      matrix.transposed() if part.directed else matrix, lengths.array.astype(np.float64),
+                      [lengths, columns], len(indices))
+
+
+def _with_loops(part: Part, self_loops: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The part's rows, each with its own node as the last entry if asked for."""
+    if not self_loops:
+        return part.indptr, part.indices
+    start = int(part.offsets[part.rank])
+    own = np.arange(start, start + part.n_owned)
+    return part.indptr + np.arange(part.n_owned + 1), np.insert(part.indices, part.indptr[1:], own)
