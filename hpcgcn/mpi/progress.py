@@ -1,22 +1,158 @@
-"""MPI moves messages only inside MPI calls: work is cut into blocks, and between two of them the library gets a look in."""
+"""MPI moves messages only inside MPI calls, and moves them in the order in which it got them.
+
+The first is why work is cut into blocks of rows and `poke` is called between them. The second is why a long message is
+cut into pieces and MPI gets only some of them at a time: what comes later and is wanted sooner (the sum of the gradients,
+the acknowledgement of a message of the other direction) waits behind these pieces, not behind all halo rows of an epoch.
+
+Pieces that MPI has not got move only in calls of this module. A rank that enters any other collective while it holds some
+back must not be waited for by one that has yet to enter it. Halo exchanges keep to that: a rank waits for a message only
+where the sender, at the same point of its course, waits for it to be gone.
+"""
 
 from __future__ import annotations
 
 import time
+from collections import deque
+from dataclasses import dataclass
+
+PIECE_BYTES = 1 << 18
+MOST_PIECES = 64                     # of one message: looking at many requests takes time
+LEAST_WINDOW, MOST_WINDOW = 1 << 19, 1 << 26
+PAUSE_SECONDS = 0.05                 # how long halo rows make room for a sum
+
+
+@dataclass(slots=True)
+class Piece:
+    """Part of a message: a persistent request and, if it is sent, its bytes."""
+
+    transfer: "Transfer"
+    request: object
+    n_sent: int
+
+
+def cut(buffer) -> list:
+    """A message in pieces; both ends cut alike, because the size says all."""
+    size = max(PIECE_BYTES, -(-len(buffer) // MOST_PIECES))
+    return [buffer[at:at + size] for at in range(0, len(buffer), size)]
+
+
+class Transfer:
+    """Messages from and to all peers of one exchange: built once, then started and waited for as one."""
+
+    def __init__(self, comm, receives: list, sends: list, tag: int):
+        """receives, sends: (bytes as MPI sees them, peer). An empty message is not sent."""
+        self.n_open = 0
+        self.receives = [Piece(self, comm.Recv_init(part, peer, tag), 0) for data, peer in receives for part in cut(data)]
+        # Piece by piece to all peers in turn, each rank beginning with another one: no link has them all at once.
+        turns = [(number, (peer - comm.rank) % comm.size, part, peer)
+                 for data, peer in sends for number, part in enumerate(cut(data))]
+        self.sends = [Piece(self, comm.Send_init(part, peer, tag), len(part))
+                      for _, _, part, peer in sorted(turns, key=lambda turn: turn[:2])]
+
+    def start(self):
+        """Post all receives; hand over sends as far as there is room."""
+        self.n_open = len(self.receives) + len(self.sends)
+        _in_flight.begin(self)
+
+    def wait(self):
+        """Return when everything has arrived and has been sent."""
+        while self.n_open:
+            _in_flight.wait_for_some()
+
+    def free(self):
+        """Free the requests; nothing may be in flight."""
+        for piece in self.receives + self.sends:
+            piece.request.Free()
+
+
+class InFlight:
+    """The messages of this process that are on their way: those that MPI has got, and those that wait for room."""
+
+    def __init__(self):
+        self.window = 2 * LEAST_WINDOW          # bytes that MPI gets before earlier ones are gone
+        self._held_back = deque()               # pieces that MPI has not got yet, in the order of their start
+        self._requests, self._pieces = [], []   # what MPI has got: requests, and the piece of each
+        self._handed_over = 0                   # bytes to send among them
+
+    def begin(self, transfer: Transfer):
+        """Start a transfer."""
+        for piece in transfer.receives:
+            self._start(piece)
+        self._held_back.extend(transfer.sends)
+        self._hand_over()
+
+    def poke(self, hand_over: bool = True):
+        """Let MPI move what can be moved now, and give it more if there is room."""
+        if not self._requests:
+            return
+        from mpi4py import MPI
+        idle = 0
+        while idle < 2:                  # one look handles one event a connection; the next may be waiting already
+            done = MPI.Request.Testsome(self._requests)
+            idle = 0 if done else idle + 1
+            self._retire(done)
+        if self._held_back and hand_over:
+            self._adapt()
+            self._hand_over()
+
+    def wait_for_some(self):
+        """Wait until any piece is through, of whichever transfer."""
+        from mpi4py import MPI
+        self._retire(MPI.Request.Waitsome(self._requests))
+        self._hand_over()
+
+    def _adapt(self):
+        """A window that emptied since the last look was too small; one that is still half full is larger than needed."""
+        if self._handed_over == 0:
+            self.window = min(2 * self.window, MOST_WINDOW)
+        elif self._handed_over > self.window // 2:
+            self.window = max(self.window * 7 // 8, LEAST_WINDOW)
+
+    def _hand_over(self):
+        while self._held_back and self._handed_over < self.window:
+            piece = self._held_back.popleft()
+            self._handed_over += piece.n_sent
+            self._start(piece)
+
+    def _start(self, piece: Piece):
+        piece.request.Start()
+        self._requests.append(piece.request)
+        self._pieces.append(piece)
+
+    def _retire(self, done: list[int] | None):
+        for at in sorted(done or (), reverse=True):
+            piece = self._pieces[at]
+            piece.transfer.n_open -= 1
+            self._handed_over -= piece.n_sent
+            for items in (self._requests, self._pieces):
+                items[at] = items[-1]
+                items.pop()
+
+
+# One for the process: whoever waits for one message keeps the others moving.
+_in_flight = InFlight()
+
+
+def sum_in_place(comm, *arrays):
+    """Add up host arrays over all ranks. Halo rows make room for it, unless it takes long: then somebody is late."""
+    if comm.size == 1:
+        return
+    from mpi4py import MPI
+    requests = [comm.Iallreduce(MPI.IN_PLACE, array) for array in arrays]
+    pause_ends = time.perf_counter() + PAUSE_SECONDS
+    while not MPI.Request.Testall(requests):
+        _in_flight.poke(hand_over=time.perf_counter() > pause_ends)
 
 
 class Progress:
     """Gives MPI a chance to move what is in flight; cheap enough to call after every block of rows."""
 
-    TAG = 32766              # nobody sends with it: the probe never matches, it only turns MPI's engine
-
     def __init__(self, comm):
         self.comm = comm
-        self.seconds = 0.0
+        self.seconds = 0.0               # spent here
 
     def poke(self):
-        """Turn the progress engine once."""
-        if self.comm.size > 1:
-            began = time.perf_counter()
-            self.comm.Iprobe(tag=self.TAG)
-            self.seconds += time.perf_counter() - began
+        """Let MPI move what can be moved now."""
+        began = time.perf_counter()
+        _in_flight.poke()
+        self.seconds += time.perf_counter() - began
