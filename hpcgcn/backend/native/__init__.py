@@ -123,7 +123,7 @@ class NativeBackend(Backend):
         """A block of the scratch array, which grows once and is then reused."""
         size = math.prod(shape)
         if self._scratch.size < size:
-XX = aligned_empty((size,), np.float32)
+            self._scratch = aligned_empty((size,), np.float32)
         return self._scratch[:size].reshape(shape)
 
     def axpby(self, alpha, x, beta, y, out):
