@@ -46,6 +46,11 @@ def load_cupy():
                            "(nvidia-smi lists them), or choose --backend native") from None
     if count == 0:
         raise BackendError("backend 'cuda' finds no GPU: is CUDA_VISIBLE_DEVICES empty? Or choose --backend native")
+    try:
+        import cupy.cublas                       # not loaded by `import cupy`; needs libcublas
+    except ImportError as error:
+        raise BackendError(f"backend 'cuda' needs the CUDA libraries beside CuPy ({error}): load the site's CUDA module, "
+                           "or pip install 'hpcgcn[cuda12]' or 'hpcgcn[cuda13]'") from None
     return cupy
 
 

@@ -1,0 +1,123 @@
+"""Choosing a device, saying what is wrong with it, and never taking the stand-in for a GPU by accident."""
+
+import inspect
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from hpcgcn.backend.cuda import CudaBackend
+from hpcgcn.backend.cuda_device import explain_out_of_memory, load_cupy, warn_if_shared
+from hpcgcn.errors import BackendError
+
+
+class TwoRanks:
+    """A communicator of two ranks as far as an allgather can tell."""
+
+    rank, size = 0, 2
+
+    def __init__(self, other):
+        self.other = other
+
+    def allgather(self, mine):
+        return [mine, self.other]
+
+
+@pytest.mark.parametrize("value", ["", "0", None])
+def test_without_the_variable_there_is_no_stand_in(monkeypatch, value):
+    if value is None:
+        monkeypatch.delenv("HPCGCN_CUDA_STAND_IN", raising=False)
+    else:
+        monkeypatch.setenv("HPCGCN_CUDA_STAND_IN", value)
+    try:
+        assert load_cupy().__name__ == "cupy"
+    except BackendError as error:
+        assert "--backend native" in str(error)
+
+
+@pytest.mark.parametrize("value", ["yes", "true", "2"])
+def test_only_the_exact_value_chooses_the_stand_in(monkeypatch, value):
+    monkeypatch.setenv("HPCGCN_CUDA_STAND_IN", value)
+    with pytest.raises(BackendError, match="HPCGCN_CUDA_STAND_IN"):
+        load_cupy()
+
+
+def test_the_stand_in_says_that_it_is_one(backend):
+    facts = backend.describe()
+    assert "no GPU is used" in facts["STAND-IN"] and "stand-in" in facts["name"]
+
+
+def test_no_cupy_is_explained(tmp_path):
+    (tmp_path / "cupy.py").write_text("raise ImportError('libcudart.so is not there')")
+    code = ("from hpcgcn.backend.cuda_device import load_cupy\nfrom hpcgcn.errors import BackendError\n"
+            "try:\n    load_cupy()\nexcept BackendError as error:\n    print(error)")
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.getcwd()])}
+    env.pop("HPCGCN_CUDA_STAND_IN", None)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=60)
+    assert "libcudart.so is not there" in done.stdout and "hpcgcn[cuda12]" in done.stdout, done.stderr
+
+
+def test_the_device_is_the_local_rank_modulo_the_devices(stand_in, monkeypatch):
+    monkeypatch.setattr("hpcgcn.mpi.world.local_rank", lambda comm: (5, 6))
+    monkeypatch.setenv("HPCGCN_CUDA_STAND_IN_DEVICES", "4")
+    assert CudaBackend(comm=MPI.COMM_SELF).device == 1
+
+
+def test_ranks_that_share_a_gpu_are_warned(recwarn):
+    with pytest.warns(RuntimeWarning, match="ranks 0, 1"):
+        warn_if_shared(TwoRanks(b"same"), b"same")
+    recwarn.clear()
+    warn_if_shared(TwoRanks(b"other"), b"same")
+    assert not recwarn.list
+
+
+def test_out_of_memory_says_what_helps(backend, monkeypatch):
+    monkeypatch.setenv("HPCGCN_CUDA_STAND_IN_MEMORY", str(1 << 20))
+    for allocate in (lambda: backend.empty((1 << 20,)), lambda: backend.zeros((1 << 20,)),
+                     lambda: backend.from_host(np.zeros(1 << 20, np.float32)), lambda: backend.message(1 << 22)):
+        with pytest.raises(BackendError, match=r"4\.0 MiB more were needed.*more ranks.*bf16.*--hidden"):
+            allocate()
+
+
+def test_memory_comes_back(backend):
+    pool = backend.cupy.get_default_memory_pool()
+    before = pool.used_bytes()
+    array = backend.empty((1000,))
+    assert pool.used_bytes() == before + 4000
+    backend.synchronize()
+    del array
+    assert pool.used_bytes() == before
+
+
+def test_the_stand_in_offers_nothing_that_cupy_does_not(stand_in):
+    cupy = pytest.importorskip("cupy")
+    for name in ("RawModule", "asarray", "empty", "zeros", "ndarray", "get_default_memory_pool", "__version__"):
+        assert hasattr(cupy, name)
+    for name in vars(stand_in.cuda):
+        assert hasattr(cupy.cuda, name)
+    for name in vars(stand_in.runtime):
+        assert hasattr(cupy.cuda.runtime, name)
+    assert hasattr(cupy.cuda.memory, "OutOfMemoryError")
+    for ours, theirs in ((stand_in.cuda.Stream, cupy.cuda.Stream), (stand_in.cuda.Event, cupy.cuda.Event),
+                         (stand_in.ndarray, cupy.ndarray), (stand_in.arrays.MemoryPointer, cupy.cuda.MemoryPointer),
+                         (stand_in.arrays.MemoryPool, cupy.cuda.MemoryPool), (stand_in.RawModule, cupy.RawModule)):
+        for name in (n for n in vars(ours) if not n.startswith("_") and n not in ("allocate",)):
+            assert hasattr(theirs, name) or name in ("code", "options", "name_expressions"), (theirs, name)
+
+
+def test_gemm_has_the_arguments_of_cupy(stand_in):
+    cupy = pytest.importorskip("cupy")
+    source = (Path(cupy.__file__).parent / "cublas.py").read_text()      # importing it needs libcublas
+    signature = re.search(r"^def gemm\((.*?)\):", source, re.MULTILINE | re.DOTALL).group(1)
+    assert [part.strip() for part in signature.split(",")] == [
+        str(p).split(":")[0] for p in inspect.signature(stand_in.cublas.gemm).parameters.values()]
+
+
+def test_explain_out_of_memory_lets_other_errors_pass(stand_in):
+    with pytest.raises(ZeroDivisionError), explain_out_of_memory(stand_in, 1):
+        1 / 0

@@ -1,0 +1,99 @@
+"""Paths that the common suite's small arrays do not reach: hubs, many parts, very wide rows; and the same bits twice."""
+
+import numpy as np
+import pytest
+
+from hpcgcn.backend import cuda, cuda_sparse
+from hpcgcn.backend.reference import ReferenceBackend
+
+ORACLE = ReferenceBackend(np.float32)
+
+
+def numbers(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+@pytest.fixture
+def small_cuts(monkeypatch):
+    """Rows count as long from 3 entries on and as hubs from 9."""
+    monkeypatch.setattr(cuda_sparse, "SHORT_ROW", 2)
+    monkeypatch.setattr(cuda_sparse, "SEGMENT", 8)
+
+
+def graph(n_rows, n_columns, seed=0):
+    """Degrees from 0 to 70: all three kinds of rows."""
+    rng = np.random.default_rng(seed)
+    degrees = rng.choice([0, 1, 2, 3, 5, 8, 9, 16, 17, 70], n_rows)
+    indptr = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
+    return indptr, rng.integers(0, n_columns, indptr[-1]).astype(np.int32)
+
+
+@pytest.mark.parametrize("width", [1, 4, 12, 33, 64, 128, 200])
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_rows_of_all_kinds(backend, small_cuts, order, width, accumulate):
+    indptr, indices = graph(60, 30)
+    scales = {"weights": numbers(len(indices)), "row_scale": numbers(60, seed=1), "column_scale": numbers(30, seed=2)}
+    x, before = numbers(30, width, seed=3), numbers(60, width, seed=4)
+    expected, out = before.copy(), backend.from_host(before)
+    ORACLE.spmm(ORACLE.csr(indptr, indices, 30, **scales), x, expected, rows=(7, 51), accumulate=accumulate)
+    matrix = backend.csr(indptr, indices, 30, **scales)
+    backend.spmm(matrix, backend.from_host(x), out, rows=(7, 51), accumulate=accumulate)
+    np.testing.assert_allclose(backend.to_host(out), expected, rtol=2e-4, atol=2e-4)
+
+
+def test_a_hub_is_the_same_in_every_block_and_run(backend, small_cuts):
+    indptr, indices = graph(60, 30)
+    matrix, x = backend.csr(indptr, indices, 30), backend.from_host(numbers(30, 20))
+    whole, again, blocks = (backend.zeros((60, 20)) for _ in range(3))
+    backend.spmm(matrix, x, whole)
+    backend.spmm(matrix, x, again)
+    for start in range(0, 60, 7):
+        backend.spmm(matrix, x, blocks, rows=(start, min(start + 7, 60)))
+    assert (backend.to_host(whole) == backend.to_host(again)).all()
+    assert (backend.to_host(whole) == backend.to_host(blocks)).all()
+
+
+def test_a_transpose_with_hubs(backend, small_cuts, order):
+    indptr, indices = graph(200, 9)                  # few columns: every column is a hub of the transpose
+    scales = {"weights": numbers(len(indices)), "row_scale": numbers(200, seed=1)}
+    x, before = numbers(200, 16, seed=3), numbers(9, 16, seed=4)
+    expected, out = before.copy(), backend.from_host(before)
+    ORACLE.spmm_transposed_add(ORACLE.csr(indptr, indices, 9, **scales), x, expected, rows=(11, 190))
+    backend.spmm_transposed_add(backend.csr(indptr, indices, 9, **scales), backend.from_host(x), out, rows=(11, 190))
+    np.testing.assert_allclose(backend.to_host(out), expected, rtol=1e-3, atol=1e-3)
+
+
+def test_matrices_over_the_same_arrays_share_them_on_the_device(backend):
+    indptr, indices = graph(60, 30)
+    first, second = backend.csr(indptr, indices, 30), backend.csr(indptr, indices, 30, row_scale=numbers(60))
+    assert first.structure is second.structure
+    assert backend.csr(indptr.copy(), indices, 30).structure is not first.structure
+
+
+def test_more_rows_than_parts(backend, order, monkeypatch):
+    monkeypatch.setattr(cuda, "MAX_PARTS", 3)
+    x = numbers(1000, 20)
+    out = backend.zeros((20,))
+    backend.column_sum_add(backend.from_host(x), out)
+    np.testing.assert_allclose(backend.to_host(out), x.sum(axis=0), rtol=1e-3, atol=1e-3)
+    labels = np.random.default_rng(0).integers(-1, 20, 1000).astype(np.int32)
+    expected = np.empty_like(x)
+    loss = ORACLE.softmax_cross_entropy(x, labels, 0.5, expected)
+    dlogits = backend.empty((1000, 20))
+    assert backend.softmax_cross_entropy(backend.from_host(x), backend.from_host(labels), 0.5, dlogits) == pytest.approx(loss)
+    np.testing.assert_allclose(backend.to_host(dlogits), expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("width", [1500, 5000])       # a block of fewer rows; sums that do not fit in shared memory
+def test_the_backward_pass_of_wide_rows(backend, order, width):
+    dout, out, xhat = (numbers(9, width, seed=k) for k in range(3))
+    gamma, rstd = numbers(width), np.abs(numbers(9))
+    expected = [np.zeros(width, np.float32) for _ in range(3)]
+    dy, device_dy = np.empty_like(dout), backend.empty((9, width))
+    ORACLE.epilogue_backward(dout, out, dy, 1.0, gamma, xhat, rstd, *expected)
+    sums = [backend.zeros((width,)) for _ in range(3)]
+    backend.epilogue_backward(*map(backend.from_host, (dout, out)), device_dy, 1.0,
+                              *map(backend.from_host, (gamma, xhat, rstd)), *sums)
+    np.testing.assert_allclose(backend.to_host(device_dy), dy, rtol=1e-3, atol=1e-4)
+    for got, want in zip(sums, expected):
+        np.testing.assert_allclose(backend.to_host(got), want, rtol=1e-3, atol=1e-3)
