@@ -56,7 +56,13 @@ class Config:
 
     method: str = setting("overlap", "communication", "preset of the settings below", choices=tuple(PRESETS))
     parallel: str = setting("auto", "communication", "how the graph is divided; auto: partition on several ranks",
-                            choices=("auto", "single", "partition"))
+                            choices=("auto", "single", "partition", "features"))
+    feature_blocks: int = setting(4, "communication", "features: blocks into which a transpose is cut, so that one travels while "
+                                  "the next is computed; 0: try some at start", low=0)
+    sparse_ranks: int = setting(0, "communication", "features: this many ranks only aggregate, the others only update; 0: all do "
+                                "both; -1: half of them", low=-1)
+    sparse_backend: str = setting("auto", "machine", "features: backend of the ranks that only aggregate; auto: as backend",
+                                  choices=("auto", "reference", "native", "cuda"))
     blocking: bool = setting(False, "communication", "wait for messages at once instead of working meanwhile")
     codec: str = setting("fp32", "communication", "how halo rows are coded", choices=CODEC_NAMES)
     rate: str = setting("auto", "communication", "schedule of the codec's bits or ratio (hpcgcn methods lists the forms)")

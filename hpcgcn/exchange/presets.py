@@ -27,5 +27,9 @@ PRESETS: dict[str, Preset] = {
                        {**_STALE, "codec": "1bit", "refresh_every": 10}),
     "varco": Preset("VARCO: random columns, ratio 128 falling to 1 with slope 5; last layer uncompressed",
                     {"codec": "subset", "rate": "linear:128:1:5", "compress_last": False}),
+    "mixgcn": Preset("MixGCN: ranks aggregate columns of all nodes and update rows; volume constant in the ranks",
+                     {"parallel": "features"}),
+    "mixgcn-moa": Preset("MixGCN with roles: half of the ranks only aggregate, the others only update",
+                         {"parallel": "features", "sparse_ranks": -1}),
     "bns": Preset("BNS-GCN: a tenth of the boundary nodes, drawn each epoch, scaled by 10", {"codec": "nodes", "rate": "10"}),
 }

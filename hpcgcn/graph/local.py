@@ -59,6 +59,11 @@ class LocalGraph:
         return self.plan.n_halo
 
     @property
+    def rows_sent(self) -> int:
+        """Rows that this rank sends in one exchange, counted once a receiver."""
+        return self.plan.n_sent
+
+    @property
     def n_entries(self) -> int:
         """Entries of this rank's rows of the adjacency."""
         return len(self.inner.indices) + len(self.outer.indices)

@@ -35,21 +35,41 @@ def write_partition(path: str | os.PathLike, graph: Graph, assignment: np.ndarra
     return uuid
 
 
+def read_slice(path: str | os.PathLike, rank: int, n_parts: int, split_index: int = 0) -> Part:
+    """The nodes that `rank` of `n_parts` owns: a part of a partition file, or an equal run of a graph file's nodes."""
+    with open_file(path) as file:
+        if file.attrs["format"] == "hpcgcn-partition":
+            return read_part(path, rank, n_parts, split_index)
+        n_nodes = len(file["indptr"]) - 1
+        if n_parts > n_nodes:
+            raise ConfigError(f"{path} has {n_nodes} nodes, fewer than the {n_parts} ranks that were started")
+        _check_split(path, file, split_index)
+        offsets = np.array([n_nodes * k // n_parts for k in range(n_parts + 1)], np.int64)
+        ids = np.arange(offsets[rank], offsets[rank + 1], dtype=np.int64)
+        part = _rows_of(file, offsets, rank, split_index, ids)
+    _check_part(path, part)
+    return part
+
+
 def read_part(path: str | os.PathLike, rank: int, n_parts: int, split_index: int = 0) -> Part:
     """The part that `rank` of `n_parts` owns, reading only its slices; every value is checked."""
     with open_file(path, "partition") as file:
         _check_request(path, file, n_parts, split_index)
         offsets = _checked_offsets(path, file)
-        start, stop = int(offsets[rank]), int(offsets[rank + 1])
-        indptr = file["indptr"][start:stop + 1]
-        first, last = int(indptr[0]), int(indptr[-1])
-        part = Part(offsets=offsets, rank=rank, indptr=indptr - first, indices=file["indices"][first:last],
-                    features=read_feature_rows(lazy_features(file["features"]), start, stop),
-                    labels=file["labels"][start:stop], split=file["split"][split_index, start:stop],
-                    original_ids=file["original_ids"][start:stop],
-                    n_classes=int(file.attrs["n_classes"]), directed=bool(file.attrs["directed"]))
+        part = _rows_of(file, offsets, rank, split_index, file["original_ids"][offsets[rank]:offsets[rank + 1]])
     _check_part(path, part)
     return part
+
+
+def _rows_of(file, offsets: np.ndarray, rank: int, split_index: int, original_ids: np.ndarray) -> Part:
+    """The rows between two offsets, reading no others."""
+    start, stop = int(offsets[rank]), int(offsets[rank + 1])
+    indptr = file["indptr"][start:stop + 1]
+    first, last = int(indptr[0]), int(indptr[-1])
+    return Part(offsets=offsets, rank=rank, indptr=indptr - first, indices=file["indices"][first:last],
+                features=read_feature_rows(lazy_features(file["features"]), start, stop),
+                labels=file["labels"][start:stop], split=file["split"][split_index, start:stop], original_ids=original_ids,
+                n_classes=int(file.attrs["n_classes"]), directed=bool(file.attrs["directed"]))
 
 
 def _offsets(assignment: np.ndarray, n_nodes: int, n_parts: int | None) -> np.ndarray:
@@ -81,6 +101,10 @@ def _check_request(path, file, n_parts: int, split_index: int):
     if held != n_parts:
         raise FileError(f"{path} has {held} parts, but {n_parts} ranks were started: start {held} ranks "
                         f"(mpirun -n {held} ...), or partition again with `hpcgcn partition {path} -n {n_parts}`")
+    _check_split(path, file, split_index)
+
+
+def _check_split(path, file, split_index: int):
     if not 0 <= split_index < file["split"].shape[0]:
         raise ConfigError(f"split {split_index} was asked for, but {path} has splits 0..{file['split'].shape[0] - 1}")
 

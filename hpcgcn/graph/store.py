@@ -13,9 +13,9 @@ from hpcgcn.graph.csr import invert
 from hpcgcn.graph.data import Graph
 from hpcgcn.graph.datasets import content_checksum
 from hpcgcn.graph.header import header, kind, open_file, write_header
-from hpcgcn.graph.partition_file import read_part, write_partition
+from hpcgcn.graph.partition_file import read_part, read_slice, write_partition
 
-__all__ = ["header", "kind", "read_graph", "read_part", "validate_graph", "verify", "write_graph", "write_partition"]
+__all__ = ["header", "kind", "read_graph", "read_part", "read_slice", "validate_graph", "verify", "write_graph", "write_partition"]
 
 
 def write_graph(path: str | os.PathLike, graph: Graph, command: str = "", settings: dict | None = None) -> str:

@@ -49,6 +49,7 @@ class WholeGraph:
     n_entries: int                   # entries of this rank's own rows
 
     n_halo = 0
+    rows_sent = 0                    # transposes are not counted in rows
 
     @property
     def n_owned(self) -> int:

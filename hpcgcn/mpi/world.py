@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 import traceback
@@ -15,6 +16,8 @@ EXIT_RUN_AGAIN = 75
 
 def world():
     """COMM_WORLD; the first call initialises MPI, so only commands that need it call this."""
+    # Open MPI's one-sided UCX component complains about itself wherever windows are made; shared memory does not need it.
+    os.environ.setdefault("OMPI_MCA_osc", "^ucx")
     from mpi4py import MPI
     return MPI.COMM_WORLD
 

@@ -41,6 +41,14 @@ class Strategy:
     blocks: list[Rows]               # the order in which rows enter the first block of a pass
     exchanges: list                  # (hop, "forward" or "backward", Exchange) of training, for accounting and checkpoints
 
+    def named_exchanges(self) -> dict:
+        """Training's exchanges by a name of their own, for checkpoints."""
+        names = {}
+        for hop, direction, exchange in self.exchanges:
+            stem = f"{hop}.{direction}"
+            names[stem if stem not in names else f"{stem}.{sum(n.startswith(stem) for n in names)}"] = exchange
+        return names
+
     def close(self):
         """Free what MPI holds."""
 

@@ -9,8 +9,8 @@ SCALARS = ("seconds", "wait", "pack", "unpack", "allreduce", "bytes_sent", "byte
 
 
 def exchange_columns(exchanges) -> list[str]:
-    """Names of the columns that hold one exchange's bytes."""
-    return [f"bytes_{direction}_{hop}" for hop, direction, _ in exchanges]
+    """Names of the columns that hold the bytes of a hop and direction; a transpose's blocks count as one."""
+    return list(dict.fromkeys(f"bytes_{direction}_{hop}" for hop, direction, _ in exchanges))
 
 
 class EpochLedger:
@@ -18,7 +18,8 @@ class EpochLedger:
 
     def __init__(self, comm, exchanges):
         self.comm, self.exchanges = comm, exchanges
-        self.totals = np.zeros((comm.size, len(SCALARS) + len(exchanges)))
+        self.columns = exchange_columns(exchanges)
+        self.totals = np.zeros((comm.size, len(SCALARS) + len(self.columns)))
         self.n_epochs = 0
         self.reset()
 
@@ -32,7 +33,10 @@ class EpochLedger:
         meters = [exchange.meter for _, _, exchange in self.exchanges]
         mine = [seconds, *(sum(m.seconds[k] for m in meters) for k in ("wait", "pack", "unpack")), allreduce]
         mine += [sum(getattr(m, name) for m in meters) for name in SCALARS[5:]]
-        mine += [m.bytes_sent for m in meters]
+        by_column = dict.fromkeys(self.columns, 0)
+        for hop, direction, exchange in self.exchanges:
+            by_column[f"bytes_{direction}_{hop}"] += exchange.meter.bytes_sent
+        mine += by_column.values()
         everyone = np.empty_like(self.totals) if self.comm.rank == 0 else None
         self.comm.Gather(np.array(mine, np.float64), everyone)
         self.reset()
@@ -55,7 +59,7 @@ class EpochLedger:
                "hidden_share": float(1 - value["wait"] / value["flight"]) if value["flight"] else 0.0,
                "rate": float(rate)}
         sent = everyone[:, len(SCALARS):].sum(axis=0)
-        return row | {name: int(n) for name, n in zip(exchange_columns(self.exchanges), sent)}
+        return row | {name: int(n) for name, n in zip(self.columns, sent)}
 
     def summary(self) -> dict:
         """Totals of the run so far, and each rank's mean epoch. Only on rank 0."""
@@ -67,6 +71,6 @@ class EpochLedger:
                 "compression": float(total["bytes_plain"] / total["bytes_sent"]) if total["bytes_sent"] else 1.0,
                 "stale_share": float(total["stale_uses"] / total["uses"]) if total["uses"] else 0.0,
                 "hidden_share": float(1 - total["wait"] / total["flight"]) if total["flight"] else 0.0,
-                "bytes_by_exchange": {name: int(x) for name, x in zip(exchange_columns(self.exchanges),
+                "bytes_by_exchange": {name: int(x) for name, x in zip(self.columns,
                                                                       self.totals[:, len(SCALARS):].sum(axis=0))},
                 "by_rank": ranks}

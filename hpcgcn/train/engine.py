@@ -9,9 +9,11 @@ import numpy as np
 from hpcgcn.exchange.policies import plain_policy
 from hpcgcn.graph.data import TRAIN, Part, SparseRows
 from hpcgcn.graph.local import build_local
+from hpcgcn.graph.whole import build_whole
 from hpcgcn.nn.fields import Field, Workspace
 from hpcgcn.nn.models import Hop, Inputs, Model, Shape, build_model
 from hpcgcn.nn.steps import Moment
+from hpcgcn.parallel.features import FeatureStrategy
 from hpcgcn.parallel.partition import PartitionStrategy
 from hpcgcn.parallel.single import SingleStrategy
 
@@ -35,10 +37,13 @@ class Engine:
     """Runs a model over one graph, forward and backward. Parameters are shared between engines."""
 
     def __init__(self, comm, backend, part: Part, shape: Shape, parameters, *, seed: int, parallel: str,
-                 precision: str = "fp32", blocking: bool = False, precompute: bool = False, make_policies=None):
+                 precision: str = "fp32", blocking: bool = False, precompute: bool = False, n_blocks: int = 4,
+                 n_sparse: int = 0, make_policies=None):
         self.comm, self.backend, self.shape, self.parameters = comm, backend, shape, parameters
         self.seed, self.parallel, self.precision, self.blocking = seed, parallel, precision, blocking
-        self.local = build_local(comm, part, shape.self_loops)
+        self.n_blocks, self.n_sparse = n_blocks, n_sparse
+        build = build_whole if parallel == "features" else build_local
+        self.local = build(comm, part, shape.self_loops)
         self.labels = self._labels(part)
         self.ids = backend.from_host(self.local.ids)
         inputs = self._inputs(part, precompute)
@@ -53,8 +58,12 @@ class Engine:
         if self.parallel == "single":
             return SingleStrategy(self.backend, self.local, model, self.precision)
         plain = plain_policy()
-        return PartitionStrategy(self.comm, self.backend, self.local, model, policies or (lambda hop, direction: plain), plain,
-                                 seed=self.seed, blocking=self.blocking, precision=self.precision)
+        policies = policies or (lambda hop, direction: plain)
+        if self.parallel == "features":
+            return FeatureStrategy(self.comm, self.backend, self.local, model, policies, plain, seed=self.seed,
+                                   n_blocks=self.n_blocks, aggregators=list(range(self.n_sparse)))
+        return PartitionStrategy(self.comm, self.backend, self.local, model, policies, plain, seed=self.seed,
+                                 blocking=self.blocking, precision=self.precision)
 
     def _labels(self, part: Part) -> Labels:
         order, backend = self.local.order, self.backend

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
+
+import numpy as np
 
 from hpcgcn.errors import ConfigError, FileError
 from hpcgcn.graph import store
-from hpcgcn.graph.data import Graph, Part
+from hpcgcn.graph.data import Graph, Part, SparseRows
 from hpcgcn.graph.divide import default_partition_path, divide
 from hpcgcn.mpi.world import agree, on_root
 
@@ -19,6 +22,8 @@ def load_part(comm, source, config) -> Part:
             raise ConfigError(f"a graph in memory is for one rank, but {comm.size} were started; write it with write_graph")
         return Part.whole(_checked_split("the graph", source, config), config.split_index)
     path = os.fspath(source)
+    if config.parallel == "features":
+        return _load_slice(comm, path, config)
     if on_root(comm, store.kind, path) == "graph":
         if comm.size == 1:
             with agree(comm):
@@ -27,6 +32,35 @@ def load_part(comm, source, config) -> Part:
     with agree(comm):
         part = store.read_part(path, comm.rank, comm.size, config.split_index)
     return part
+
+
+def sparse_ranks(config, n_ranks: int) -> int:
+    """How many ranks only aggregate (feature parallelism with roles); -1 in the settings means half of them."""
+    wanted = n_ranks // 2 if config.sparse_ranks < 0 else config.sparse_ranks
+    if wanted >= n_ranks and wanted:
+        raise ConfigError(f"sparse_ranks = {wanted} leaves no rank to update: start more than {wanted} ranks (now {n_ranks})")
+    return wanted
+
+
+def _load_slice(comm, path: str, config) -> Part:
+    """Feature parallelism: equal runs of a graph file's nodes, or a partition file's parts; ranks that only aggregate
+    own no nodes."""
+    with agree(comm):
+        n_sparse = sparse_ranks(config, comm.size)
+        reader = max(comm.rank - n_sparse, 0)
+        part = store.read_slice(path, reader, comm.size - n_sparse, config.split_index)
+        if n_sparse:
+            part = without_rows(part) if comm.rank < n_sparse else part
+            part.offsets = np.concatenate([np.zeros(n_sparse, np.int64), part.offsets])
+            part.rank = comm.rank
+    return part
+
+
+def without_rows(part: Part) -> Part:
+    """The part of a rank that owns no nodes."""
+    features = part.features.rows(0, 0) if isinstance(part.features, SparseRows) else part.features[:0]
+    return replace(part, indptr=np.zeros(1, np.int64), indices=part.indices[:0], features=features, labels=part.labels[:0],
+                   split=part.split[:0], original_ids=part.original_ids[:0])
 
 
 def _checked_split(path, graph: Graph, config) -> Graph:

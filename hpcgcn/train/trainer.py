@@ -23,6 +23,7 @@ from hpcgcn.train.checkpoint import Best, Snapshot
 from hpcgcn.train.engine import Engine
 from hpcgcn.train.folder import MetricsFile, RunFolder
 from hpcgcn.train.scores import scores
+from hpcgcn.train.source import sparse_ranks
 
 
 def model_shape(config: Config, part: Part) -> Shape:
@@ -65,7 +66,8 @@ class Trainer:
             "dense": decay, "conv": decay if config.weight_decay_conv < 0 else config.weight_decay_conv})
         parallel = config.parallel if config.parallel != "auto" else "single" if comm.size == 1 else "partition"
         common = {"seed": config.seed, "parallel": parallel, "precision": config.precision, "blocking": config.blocking,
-                  "precompute": precomputes(config, part)}
+                  "precompute": precomputes(config, part), "n_blocks": config.feature_blocks or 4,
+                  "n_sparse": sparse_ranks(config, comm.size)}
         training_part = restrict(comm, part, part.split == TRAIN) if config.inductive else part
         self.engine = Engine(comm, backend, training_part, shape, self.parameters, make_policies=self._policies, **common)
         if self.engine.labels.n_train == 0:
@@ -78,7 +80,7 @@ class Trainer:
 
     def _policies(self, engine: Engine):
         """Training's exchange policies, once the hops and the number of rows that travel are known."""
-        rows = engine.comm.allreduce(engine.local.plan.n_sent)
+        rows = engine.comm.allreduce(engine.local.rows_sent)
         widths = [(hop.number, hop.source.width) for hop in engine.model.hops]
         widths += [(hop.number, hop.source.width) for hop in engine.model.hops if hop.source.grad is not None]
         return make_policies(self.config, rows, widths, self.backend.dtype.itemsize, engine.comm.size)
@@ -124,7 +126,7 @@ class Trainer:
         p, host = self.parameters, self.backend.to_host
         snapshot = Snapshot(self.epoch, np.array(host(p.value)), np.array(host(p.m)), np.array(host(p.v)), p.step, self.best,
                             self.rate.state(), self.comm.size)
-        exchanges = {f"{hop}.{direction}": exchange.state() for hop, direction, exchange in self.engine.strategy.exchanges}
+        exchanges = {name: exchange.state() for name, exchange in self.engine.strategy.named_exchanges().items()}
         checkpoint.save(self.comm, folder.checkpoints, snapshot, p.specs, exchanges, self.config, " ".join(sys.argv),
                         self.config.keep)
 
@@ -144,7 +146,7 @@ class Trainer:
     def _restore_exchanges(self, path: str) -> str:
         with agree(self.comm):
             states = checkpoint.load_exchanges(path, self.comm.rank, self.comm.size) or {}
-        exchanges = {f"{hop}.{direction}": exchange for hop, direction, exchange in self.engine.strategy.exchanges}
+        exchanges = self.engine.strategy.named_exchanges()
         misfits = sum(not exchange.fits(states.get(name, {})) for name, exchange in exchanges.items())
         if self.comm.allreduce(misfits):
             for exchange in exchanges.values():
