@@ -70,6 +70,23 @@ def test_bytes_are_those_of_the_reference(arena, width, bits, wide):
 @pytest.mark.parametrize("wide", [False, True], ids=["bf16", "fp32"])
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("width", WIDTHS)
+def test_bytes_of_nearest_rounding_are_those_of_the_reference(arena, width, bits, wide):
+    rows = awkward_rows(width)
+    oracle = Arena(ReferenceBackend(np.float32))
+    assert (arena.get(encode(arena, rows, bits, wide, key=None)) == encode(oracle, rows, bits, wide, key=None)).all()
+
+
+@pytest.mark.parametrize("bits", BITS)
+def test_nearest_rounding_errs_by_at_most_half_a_cell(arena, bits):
+    rows = np.random.default_rng(4).standard_normal((50, 128)).astype(np.float32)
+    decoded = decode(arena, encode(arena, rows, bits, True, key=None), *rows.shape, bits, True)
+    cell = (rows.max(axis=1) - rows.min(axis=1)) / 2 ** bits
+    assert (np.abs(decoded - rows) <= 0.501 * cell[:, None]).all()
+
+
+@pytest.mark.parametrize("wide", [False, True], ids=["bf16", "fp32"])
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("width", WIDTHS)
 def test_every_row_survives_to_within_a_step(arena, width, bits, wide):
     rows = awkward_rows(width)
     data = encode(arena, rows, bits, wide)

@@ -157,7 +157,7 @@ class NativeBackend(Backend):
         self._call["unpack_columns"](self.threads, x, columns, out, out.shape[1], scale)
 
     def quantise(self, x, index, ids, bits, key, wide, out):
-        self._call["quantise"](self.threads, x, x.shape[1], index, ids, bits, *key, wide, out)
+        self._call["quantise"](self.threads, x, x.shape[1], index, ids, bits, *(key or NO_KEY), key is None, wide, out)
 
     def dequantise(self, data, bits, wide, out):
         self._call["dequantise"](self.threads, data, bits, wide, out, *out.shape)

@@ -80,6 +80,23 @@ static row_range quantiser_range(const float *row, int64_t width, int bits, bool
     return (row_range){zero, wide ? step : bf16_towards(step, true)};
 }
 
+static float stored_nearest(float value, bool wide)
+{
+    return wide ? value : bits_as_float((uint32_t)bf16_bits(value) << 16);
+}
+
+/* For rounding to the nearest: the range is cut into 2^bits cells, zero is the centre of the first. */
+static row_range quantiser_cells(const float *row, int64_t width, int bits, bool wide)
+{
+    if (width == 0)
+        return (row_range){0.0f, 0.0f};
+    float low, high;
+    if (!row_extent(row, width, &low, &high))
+        return (row_range){NAN, NAN};
+    const float step = stored_nearest((float)(((double)high - (double)low) / (1 << bits)), wide);
+    return (row_range){stored_nearest((float)((double)low + (double)step / 2), wide), step};
+}
+
 /* Codes of up to DRAW_COLUMNS elements, one a byte. */
 static void code_elements(const float *row, int64_t n, row_range range, float levels, const uint16_t *noise,
                           uint8_t *codes)
@@ -174,7 +191,7 @@ static row_range read_range(const uint8_t *data, int64_t row, bool wide)
     return (row_range){bits_as_float((uint32_t)pair[0] << 16), bits_as_float((uint32_t)pair[1] << 16)};
 }
 
-/* threads, x, width, index, ids, bits, key0, key1, wide, out */
+/* threads, x, width, index, ids, bits, key0, key1, nearest, wide, out */
 static void run_quantise(call *c)
 {
     const argument *a = c->in;
@@ -183,11 +200,11 @@ static void run_quantise(call *c)
     const int32_t *index = a[3].data;
     const int bits = (int)a[5].integer;
     const philox_key key = {{(uint32_t)a[6].integer, (uint32_t)a[7].integer}};
-    const bool wide = a[8].integer != 0;
-    uint8_t *out = a[9].data;
+    const bool nearest = a[8].integer != 0, wide = a[9].integer != 0;
+    uint8_t *out = a[10].data;
     const int64_t header = n * (wide ? 8 : 4), row_bytes = (width * bits + 7) / 8;
     REQUIRE(bits == 1 || bits == 2 || bits == 4 || bits == 8, "bits must be 1, 2, 4 or 8");
-    REQUIRE(a[9].bytes >= header + n * row_bytes, "out is too short for the coded rows");
+    REQUIRE(a[10].bytes >= header + n * row_bytes, "out is too short for the coded rows");
     REQUIRE(!index || a[3].bytes == n * 4, "index and ids must be equally long");
     if (width > 0)
         REQUIRE(index ? all_inside(index, n, a[1].bytes / 4 / width) : a[1].bytes == n * width * 4,
@@ -196,13 +213,17 @@ static void run_quantise(call *c)
     PARALLEL_FOR(team)
     for (int64_t row = 0; row < n; row++) {
         const float *from = x + (index ? index[row] : row) * width;
-        const row_range range = quantiser_range(from, width, bits, wide);
+        const row_range range = (nearest ? quantiser_cells : quantiser_range)(from, width, bits, wide);
         write_range(out, row, range, wide);
         for (int64_t first = 0; first < width; first += DRAW_COLUMNS) {
             uint16_t noise[DRAW_COLUMNS];
             uint8_t codes[DRAW_COLUMNS + 8];
             const int64_t columns = smaller(DRAW_COLUMNS, width - first);
-            draw_bits(key, ids[row], first, columns, noise);
+            if (nearest)
+                for (int64_t k = 0; k < columns; k++)
+                    noise[k] = 1 << 15;     /* one half: floor(q + 1/2) */
+            else
+                draw_bits(key, ids[row], first, columns, noise);
             code_elements(from + first, columns, range, (float)((1 << bits) - 1), noise, codes);
             memset(codes + columns, 0, 8);
             pack_codes(codes, columns, bits, out + header + row * row_bytes + first * bits / 8);

@@ -37,7 +37,7 @@ const operation TABLE(LEVEL)[] = {
     {"pack_columns", "ifijjF", run_pack_columns},
     {"unpack_columns", "ifjFid", run_unpack_columns},
     {"random_bits", "iiilSi", run_random_bits},
-    {"quantise", "ifijliiiiB", run_quantise},
+    {"quantise", "ifijliiiiiB", run_quantise},
     {"dequantise", "ibiiFii", run_dequantise},
     {"dropout", "ifFiiiiidl", run_dropout},
     {"epilogue_forward", "iFFfffFFiiiiidl", run_epilogue_forward},
