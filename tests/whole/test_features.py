@@ -1,0 +1,106 @@
+"""Feature parallelism: the numbers of one rank, the bytes of the formula, with and without roles."""
+
+import numpy as np
+import pytest
+from many_runs import job, run_many
+from small_graphs import small_graph
+
+from hpcgcn.graph.generate import generate_sbm
+from hpcgcn.graph.store import write_graph
+
+pytestmark = [pytest.mark.mpi_skip, pytest.mark.timeout(600)]
+
+MODELS = ("gcn", "sage", "gcnii", "resgcn")
+COMMON = {"epochs": 20, "dropout": 0.5, "lr": 0.02, "eval_every": 20}
+N_NODES, HIDDEN, CLASSES = 220, 16, 5
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("graphs")
+    write_graph(folder / "plain.h5", generate_sbm(N_NODES, 8, 12, CLASSES, seed=2))
+    write_graph(folder / "directed.h5", small_graph(151, 500, 9, 5, directed=True))
+    write_graph(folder / "sparse.h5", small_graph(149, 500, 20, 5, sparse=True))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(sources, tmp_path_factory):
+    jobs = [job(model, sources / "plain.h5", model=model, **COMMON) for model in MODELS]
+    jobs += [job(f"{model}-inductive", sources / "plain.h5", model=model, inductive=True, **COMMON) for model in ("gcn", "sage")]
+    jobs += [job(kind, sources / f"{kind}.h5", model="sage", **COMMON) for kind in ("directed", "sparse")]
+    return run_many(1, jobs, tmp_path_factory.mktemp("alone"))
+
+
+def feature_jobs(sources, **settings):
+    settings = COMMON | {"method": "mixgcn"} | settings
+    jobs = [job(model, sources / "plain.h5", model=model, **settings) for model in MODELS]
+    jobs += [job(f"{model}-inductive", sources / "plain.h5", model=model, inductive=True, **settings) for model in ("gcn", "sage")]
+    return jobs + [job(kind, sources / f"{kind}.h5", model="sage", **settings) for kind in ("directed", "sparse")]
+
+
+@pytest.mark.parametrize("n_ranks, sparse", [(1, 0), (2, 0), (3, 0), (5, 0), (2, 1), (3, 2), (3, 1), (4, 2)])
+def test_losses_are_those_of_one_rank(n_ranks, sparse, sources, alone, tmp_path):
+    found = run_many(n_ranks, feature_jobs(sources, sparse_ranks=sparse, feature_blocks=1 + n_ranks), tmp_path)
+    for label, run in found.items():
+        assert "losses" in run, f"{label}: {run}"
+        np.testing.assert_allclose(run["losses"], alone[label]["losses"], rtol=1e-4, err_msg=label)
+        assert float(run["rows"][-1]["test"]) == pytest.approx(float(alone[label]["rows"][-1]["test"]), abs=0.03), label
+
+
+def slice_widths(width, n_ranks):
+    return [width * (k + 1) // n_ranks - width * k // n_ranks for k in range(n_ranks)]
+
+
+def transpose_elements(width, n_ranks):
+    """What one transpose moves between ranks: every row's columns that another rank aggregates."""
+    rows = [N_NODES * (k + 1) // n_ranks - N_NODES * k // n_ranks for k in range(n_ranks)]
+    return sum(n * w for k, n in enumerate(rows) for j, w in enumerate(slice_widths(width, n_ranks)) if j != k)
+
+
+@pytest.mark.parametrize("n_ranks", [2, 3, 4])
+def test_bytes_are_those_of_the_formula(n_ranks, sources, tmp_path):
+    """GCN of three layers with layer 1 precomputed: hop 1 at the hidden width, hop 2 (transform first) at the classes."""
+    run = run_many(n_ranks, [job("gcn", sources / "plain.h5", model="gcn", method="mixgcn", hidden=HIDDEN)], tmp_path)["gcn"]
+    expected = 4 * 2 * 2 * sum(transpose_elements(width, n_ranks) for width in (HIDDEN, CLASSES))   # bytes, 2 ways, 2 directions
+    assert all(int(row["bytes_sent"]) == expected for row in run["rows"])
+    if N_NODES % n_ranks == 0:
+        whole = 4 * 2 * 2 * N_NODES * (HIDDEN + CLASSES)
+        assert expected == pytest.approx(whole * (n_ranks - 1) / n_ranks, rel=0.05)
+
+
+def test_the_exchange_family_applies_to_transposes(sources, tmp_path):
+    ways = {"bf16": {"codec": "bf16"}, "8bit": {"codec": "8bit"}, "stale": {"staleness_features": 1, "staleness_gradients": 1},
+            "1bit": {"codec": "1bit", "error_feedback": True, "rounding": "nearest"},
+            "moving": {"codec": "bits", "rate": "step:4@0,32@6"}, "subset": {"codec": "subset", "rate": "2", "residual": True}}
+    jobs = [job("exact", sources / "plain.h5", method="mixgcn")]
+    jobs += [job(name, sources / "plain.h5", method="mixgcn", **settings) for name, settings in ways.items()]
+    found = run_many(3, jobs, tmp_path)
+    exact = found["exact"]
+    for name in ("bf16", "8bit"):
+        np.testing.assert_allclose(found[name]["losses"], exact["losses"], rtol=0.05, err_msg=name)
+    assert found["stale"]["losses"] != exact["losses"] and found["stale"]["losses"][-1] < found["stale"]["losses"][0]
+    size = {name: int(run["rows"][0]["bytes_sent"]) for name, run in found.items()}
+    assert 2 * size["bf16"] == size["exact"] and size["1bit"] < size["8bit"] < size["exact"]
+    assert int(found["moving"]["rows"][-1]["bytes_sent"]) == size["exact"] > size["moving"]
+
+
+def test_a_stale_run_resumes_bit_for_bit(sources, tmp_path):
+    stale = {"method": "mixgcn", "staleness_features": 1, "staleness_gradients": 1, "checkpoint_every": 7}
+    jobs = [job("straight", sources / "plain.h5", **stale), job("halved", sources / "plain.h5", **stale),
+            job("halved", sources / "plain.h5", forget_after=7, resume="must", **stale)]
+    found = run_many(2, jobs, tmp_path)
+    assert found["halved"]["digest"] == found["straight"]["digest"]
+
+
+REFUSED = {"nodes": ({"codec": "nodes"}, "moves every row"), "smooth": ({"staleness_features": 1, "smooth_features": 0.9}, "smoothing"),
+           "budget": ({"codec": "subset", "byte_budget": "1MB"}, "byte_budget"), "roles": ({"sparse_ranks": 2}, "leaves no rank"),
+           "stored": ({"precision": "bf16"}, "precision"), "blocking": ({"blocking": True}, "blocking"),
+           "halo": ({"method": "overlap", "sparse_ranks": 1}, "for parallel = 'features'")}
+
+
+def test_what_cannot_be_combined_is_refused(sources, tmp_path):
+    jobs = [job(name, sources / "plain.h5", **({"method": "mixgcn"} | settings)) for name, (settings, _) in REFUSED.items()]
+    found = run_many(2, jobs, tmp_path)
+    for name, (_, words) in REFUSED.items():
+        assert found[name].get("error") == "ConfigError" and words in found[name]["message"], found[name]
