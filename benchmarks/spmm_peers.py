@@ -1,0 +1,71 @@
+"""The peers of spmm.py, under an interpreter that has them: answers questions on standard input, one JSON a line.
+
+Started by spmm.py as `PYTHON spmm_peers.py FOLDER`; FOLDER holds indptr.npy, indices.npy and for each width D asked for
+x-D.npy. A question is {"width": D} to load x (answer: the contenders' results' largest deviation from SciPy's) or
+{"run": NAME} to multiply once (answer: seconds).
+"""
+
+import json
+import sys
+import time
+import warnings
+
+import numpy as np
+import scipy.sparse as sp
+
+
+def torch_csr(indptr, indices):
+    import torch
+    torch.set_num_threads(1)
+    n = len(indptr) - 1
+    matrix = torch.sparse_csr_tensor(torch.from_numpy(indptr), torch.from_numpy(indices.astype(np.int64)),
+                                     torch.ones(len(indices)), size=(n, n))
+    return torch.from_numpy, lambda x: matrix @ x
+
+
+def dgl_sum(indptr, indices):
+    import dgl
+    import torch
+    torch.set_num_threads(1)
+    graph = dgl.graph(("csc", (torch.from_numpy(indptr), torch.from_numpy(indices.astype(np.int64)), torch.tensor([]))),
+                      num_nodes=len(indptr) - 1).int()
+    return torch.from_numpy, lambda x: dgl.ops.copy_u_sum(graph, x)
+
+
+def load_peers(indptr, indices):
+    """name -> (how to bring x over, how to multiply); those that cannot be imported are left out."""
+    peers, missing = {}, {}
+    for name, make in (("torch CSR", torch_csr), ("DGL", dgl_sum)):
+        try:
+            peers[name] = make(indptr, indices)
+        except Exception as error:
+            missing[name] = f"{type(error).__name__}: {error}".splitlines()[0]
+    return peers, missing
+
+
+def main(folder):
+    warnings.simplefilter("ignore")
+    answers = sys.stdout
+    sys.stdout = sys.stderr                     # what packages print on import must not look like an answer
+    indptr, indices = np.load(f"{folder}/indptr.npy"), np.load(f"{folder}/indices.npy")
+    matrix = sp.csr_matrix((np.ones(len(indices), np.float32), indices, indptr))
+    peers, missing = load_peers(indptr, indices)
+    print(json.dumps({"peers": list(peers), "missing": missing}), file=answers, flush=True)
+    inputs = {}
+    for line in sys.stdin:
+        question = json.loads(line)
+        if "width" in question:
+            x = np.load(f"{folder}/x-{question['width']}.npy")
+            inputs = {name: bring(x) for name, (bring, _) in peers.items()}
+            expected = matrix @ x
+            answer = {name: float(np.abs(peers[name][1](inputs[name]).numpy() - expected).max()) for name in peers}
+        else:
+            multiply = peers[question["run"]][1]
+            start = time.perf_counter()
+            multiply(inputs[question["run"]])
+            answer = time.perf_counter() - start
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
