@@ -15,10 +15,12 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-PIECE_BYTES = 1 << 18
-MOST_PIECES = 64                     # of one message: looking at many requests takes time
-LEAST_WINDOW, MOST_WINDOW = 1 << 19, 1 << 26
-PAUSE_SECONDS = 0.05                 # how long halo rows make room for a sum
+# Below the 64 KiB up to which MPI over TCP sends at once; longer ones wait for the receiver to look up and say go.
+PIECE_BYTES = 60 * 1024
+MOST_PIECES = 4096                   # of one message
+LEAST_WINDOW, MOST_WINDOW = 1 << 19, 1 << 24
+WATCHED = 16                         # pieces of a message whose arrival is looked for: they arrive in order
+PAUSE_SECONDS = 0.25                 # how long halo rows make room for a sum
 
 
 @dataclass(slots=True)
@@ -27,7 +29,8 @@ class Piece:
 
     transfer: "Transfer"
     request: object
-    n_sent: int
+    n_sent: int = 0
+    successor: "Piece | None" = None     # to look for once this one has arrived
 
 
 def cut(buffer) -> list:
@@ -42,7 +45,13 @@ class Transfer:
     def __init__(self, comm, receives: list, sends: list, tag: int):
         """receives, sends: (bytes as MPI sees them, peer). An empty message is not sent."""
         self.n_open = 0
-        self.receives = [Piece(self, comm.Recv_init(part, peer, tag), 0) for data, peer in receives for part in cut(data)]
+        self.receives, self.watched = [], []
+        for data, peer in receives:
+            pieces = [Piece(self, comm.Recv_init(part, peer, tag)) for part in cut(data)]
+            for piece, successor in zip(pieces, pieces[WATCHED:]):
+                piece.successor = successor
+            self.receives += pieces
+            self.watched += pieces[:WATCHED]
         # Piece by piece to all peers in turn, each rank beginning with another one: no link has them all at once.
         turns = [(number, (peer - comm.rank) % comm.size, part, peer)
                  for data, peer in sends for number, part in enumerate(cut(data))]
@@ -71,13 +80,15 @@ class InFlight:
     def __init__(self):
         self.window = 2 * LEAST_WINDOW          # bytes that MPI gets before earlier ones are gone
         self._held_back = deque()               # pieces that MPI has not got yet, in the order of their start
-        self._requests, self._pieces = [], []   # what MPI has got: requests, and the piece of each
+        self._requests, self._pieces = [], []   # what is looked for: requests, and the piece of each
         self._handed_over = 0                   # bytes to send among them
 
     def begin(self, transfer: Transfer):
         """Start a transfer."""
         for piece in transfer.receives:
-            self._start(piece)
+            piece.request.Start()
+        for piece in transfer.watched:
+            self._watch(piece)
         self._held_back.extend(transfer.sends)
         self._hand_over()
 
@@ -112,10 +123,10 @@ class InFlight:
         while self._held_back and self._handed_over < self.window:
             piece = self._held_back.popleft()
             self._handed_over += piece.n_sent
-            self._start(piece)
+            piece.request.Start()
+            self._watch(piece)
 
-    def _start(self, piece: Piece):
-        piece.request.Start()
+    def _watch(self, piece: Piece):
         self._requests.append(piece.request)
         self._pieces.append(piece)
 
@@ -124,6 +135,9 @@ class InFlight:
             piece = self._pieces[at]
             piece.transfer.n_open -= 1
             self._handed_over -= piece.n_sent
+            if piece.successor:
+                self._requests[at], self._pieces[at] = piece.successor.request, piece.successor
+                continue
             for items in (self._requests, self._pieces):
                 items[at] = items[-1]
                 items.pop()
