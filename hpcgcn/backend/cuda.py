@@ -13,6 +13,7 @@ With CUDA-aware MPI there is no copy, and the host waits for the kernels instead
 from __future__ import annotations
 
 import math
+import sys
 
 import numpy as np
 
@@ -65,6 +66,9 @@ class CudaBackend(Backend):
         self.properties = runtime.getDeviceProperties(self.device)
         if comm is not None:
             cuda_device.warn_if_shared(comm, self.properties["uuid"])
+            if comm.rank == 0 and cuda_device.stand_in_wanted():
+                print(f"hpcgcn: {cuda_device.STAND_IN}=1: NO GPU IS USED, its kernels are emulated on the CPU",
+                      file=sys.stderr, flush=True)
         self.compute = self.cupy.cuda.Stream(non_blocking=True)
         self.communication = self.cupy.cuda.Stream(non_blocking=True)
         self.compute.use()

@@ -1,0 +1,101 @@
+"""Delete each synchronisation from a copy of the sources, one at a time, and see that a test notices.
+
+    python tests/cuda/mutations.py      all of them, with the test that failed for each; exit code 1 if one survives
+
+A synchronisation is a __syncthreads or __syncwarp in cuda/, and a record, wait_event or synchronize in the backend.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+DEVICE_CALLS = re.compile(r"__sync(?:threads|warp)\([^;]*\);")
+HOST_CALLS = re.compile(r"\S+\.(?:record|wait_event|synchronize)\([^#]*\)")
+DEVICE_TESTS, HOST_TESTS = ("test_barriers.py",), ("test_streams.py",)
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One call to delete: where it is and what it says."""
+
+    path: str                        # below the root
+    line: int                        # from 1
+    call: str
+
+    @property
+    def tests(self) -> tuple[str, ...]:
+        """The tests that should notice."""
+        return HOST_TESTS if self.path.endswith(".py") else DEVICE_TESTS
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line} {self.call}"
+
+
+def mutations() -> list[Mutation]:
+    """Every synchronisation in the sources."""
+    files = [*sorted((ROOT / "cuda").glob("*.cu*")), *sorted((ROOT / "hpcgcn" / "backend").glob("cuda*.py"))]
+    found = []
+    for path in files:
+        pattern = HOST_CALLS if path.suffix == ".py" else DEVICE_CALLS
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            match = pattern.search(line)
+            if match:
+                found.append(Mutation(str(path.relative_to(ROOT)), number, match.group()))
+    return found
+
+
+def mutate(root: Path, mutation: Mutation):
+    """Delete the call in the copy at `root`."""
+    path = root / mutation.path
+    lines = path.read_text().splitlines()
+    nothing = "pass" if mutation.path.endswith(".py") else ";"
+    lines[mutation.line - 1] = lines[mutation.line - 1].replace(mutation.call, nothing)
+    path.write_text("\n".join(lines) + "\n")
+
+
+def failing_test(mutation: Mutation | None) -> str:
+    """Run the focused tests on a copy of the sources; the first test that fails, or "" if none does."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        for part in ("cuda", "hpcgcn"):
+            shutil.copytree(ROOT / part, root / part, symlinks=True,
+                            ignore=shutil.ignore_patterns("__pycache__", "*.so", "src"))
+        if mutation is not None:
+            mutate(root, mutation)
+        tests = [str(ROOT / "tests" / "cuda" / name) for name in (mutation.tests if mutation else DEVICE_TESTS + HOST_TESTS)]
+        # The copy is first on the path, so that it is what the tests import.
+        done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests], cwd=root,
+                              env={**os.environ, "PYTHONPATH": str(root)}, capture_output=True, text=True, timeout=240)
+    if done.returncode == 0:
+        return ""
+    failed = re.search(r"^FAILED \S*?([^/\s]+::\S+)", done.stdout, re.MULTILINE)
+    if done.returncode != 1 or not failed:
+        raise RuntimeError(f"{mutation}: the tests did not run\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return failed.group(1)
+
+
+def main() -> int:
+    survivors = 0
+    if failing_test(None):
+        print("the sources fail without any mutation")
+        return 1
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        everything = mutations()
+        for mutation, failed in zip(everything, pool.map(failing_test, everything)):
+            print(f"{mutation}\n    {'noticed by ' + failed if failed else 'SURVIVES'}", flush=True)
+            survivors += not failed
+    print(f"{len(everything)} deletions, {survivors} of them unnoticed")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+"""Train with every preset on two backends and compare the losses; run on several ranks by test_train.py.
+
+    mpirun -n 2 python run_presets.py GRAPH.h5 staged|cuda-aware
+"""
+
+from __future__ import annotations
+
+import sys
+
+from mpi4py import MPI
+
+from hpcgcn.backend import make_backend
+from hpcgcn.config import make_config
+from hpcgcn.exchange.presets import PRESETS
+from hpcgcn.train.source import load_part
+from hpcgcn.train.trainer import Trainer
+
+EPOCHS = 5
+EXCHANGES = [name for name, preset in PRESETS.items() if preset.settings.get("parallel", "partition") == "partition"]
+
+
+def losses(comm, path: str, method: str, backend) -> list[float]:
+    """The loss of every epoch."""
+    config = make_config({"method": method, "layers": 3, "hidden": 16, "epochs": EPOCHS, "backend": backend.name,
+                          "precompute": "no", "seed": 3})
+    trainer = Trainer(comm, backend, load_part(comm, path, config), config)
+    try:
+        return [trainer.run_epoch()[0] for _ in range(EPOCHS)]
+    finally:
+        trainer.close()
+
+
+def main() -> int:
+    path, mode = sys.argv[1:]
+    comm = MPI.COMM_WORLD
+    cuda = make_backend("cuda", comm=comm, mpi=mode)[0]
+    native = make_backend("auto")[0]
+    wrong = 0
+    for method in EXCHANGES:
+        expected, got = losses(comm, path, method, native), losses(comm, path, method, cuda)
+        worst = max(abs(a - b) for a, b in zip(expected, got))
+        wrong += not worst <= 1e-5
+        if comm.rank == 0:
+            print(f"{method:<12} {mode:<10} largest difference {worst:.1e}  losses {expected[0]:.6f} ... {expected[-1]:.6f}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
