@@ -3,8 +3,8 @@
 // All numbers are read back from the drawn lines, so the page holds every curve once.
 (() => {
   const tip = document.getElementById("tip");
-  const names = [...document.querySelectorAll(".legend button span")].map(span => span.textContent);
-  const swatches = [...document.querySelectorAll(".legend button svg")].map(svg => svg.outerHTML);
+  const names = [...document.querySelectorAll(".results tbody th span")].map(span => span.textContent);
+  const swatches = [...document.querySelectorAll(".results tbody th svg")].map(svg => svg.outerHTML);
 
   const significant = (value, digits) => String(Number(value.toPrecision(digits)));
   const bytes = value => {

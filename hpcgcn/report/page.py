@@ -41,8 +41,8 @@ def page(runs: list[Run], title: str = "") -> str:
     title = title or _title(runs)
     style, script = (files("hpcgcn.report").joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     body = "".join((_header(runs, title), _notes(runs), _highlights(runs),
-                    _section("Results", tables.results_table(runs), "The best value of a column is set in bold; "
-                             "rest the pointer on a heading for its meaning."),
+                    _section("Results", tables.results_table(runs), ("The best value of a column is set in bold. " if len(runs) > 1 else "")
+                             + "Rest the pointer on a heading for its meaning."),
                     _legend(runs), _curves(runs),
                     _section("Where an epoch's time goes", f'<p class="keys">{svg.phase_legend()}</p>{svg.phase_bars(runs)}',
                              "Mean over all epochs, one bar a rank, evaluation excluded."),
@@ -104,6 +104,8 @@ def _highlights(runs: list[Run]) -> str:
 
 
 def _legend(runs: list[Run]) -> str:
+    if len(runs) == 1:
+        return ""
     items = "".join(f'<button type="button" data-run="{number}" aria-pressed="true" title="show or hide">'
                     f"{svg.swatch(number)}<span>{escape(run.label)}</span></button>" for number, run in enumerate(runs))
     return f'<nav class="legend" aria-label="Runs">{items}</nav>'

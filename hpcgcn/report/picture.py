@@ -25,7 +25,7 @@ def write_picture(path: str, runs: list[Run]):
         for chart, panel in zip(row, panels):
             _draw(chart, panel)
         panels[0].set_ylabel(row[0].metric.title + (" (%)" if row[0].metric.percent else ""))
-    handles = [plt.Line2D([], [], label=run.label, **_style(number)) for number, run in enumerate(runs)]
+    handles = [plt.Line2D([], [], label=run.label, **line_look(number)) for number, run in enumerate(runs)]
     figure.legend(handles=handles, loc="outside upper center", ncols=min(len(runs), 4), frameon=False)
     try:
         figure.savefig(path, dpi=140)
@@ -35,7 +35,8 @@ def write_picture(path: str, runs: list[Run]):
         plt.close(figure)
 
 
-def _style(number: int) -> dict:
+def line_look(number: int) -> dict:
+    """Colour and dash of a run's lines, as matplotlib wants them."""
     dash = DASHES[number // COLOURS % len(DASHES)]
     return {"color": PALETTE[number % COLOURS], "linewidth": 1.5,
             "linestyle": (0, tuple(map(float, dash.split()))) if dash else "-"}
@@ -48,7 +49,7 @@ def _draw(chart: Chart, panel):
         panel.text(0.5, 0.5, "no bytes were sent", ha="center", va="center", color="gray", transform=panel.transAxes)
         return
     for line in chart.lines:
-        panel.plot(*zip(*line.points), marker="." if len(line.points) == 1 else "", **_style(line.number))
+        panel.plot(*zip(*line.points), marker="." if len(line.points) == 1 else "", **line_look(line.number))
         if line.best:
             panel.plot(*line.best, "o", markersize=5, markerfacecolor="white", markeredgecolor=PALETTE[line.number % COLOURS])
     panel.set(xscale="log" if chart.log_x else "linear", yscale="log" if chart.log_y else "linear",

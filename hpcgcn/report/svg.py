@@ -78,7 +78,7 @@ def _best(line, x: Scale, y: Scale) -> str:
 
 def _grid(spec: Chart, x: Scale, y: Scale) -> list[str]:
     parts = []
-    for value in y.ticks(5):
+    for value in y.ticks(6):
         at, text = f"{y(value):.1f}", scales.number(value) + (" %" if spec.metric.percent else "")
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at}" y2="{at}"/>'
                      f'<text x="{LEFT - 6}" y="{at}" dy=".32em" text-anchor="end">{text}</text>')
@@ -108,7 +108,7 @@ def phase_bars(runs: list[Run]) -> str:
     longest = max(sum(seconds.values()) for _, _, ranks in groups for _, seconds in ranks)
     most_bars = max(len(ranks) for _, _, ranks in groups)
     thick = 13 if most_bars <= 8 else 8 if most_bars <= 16 else 4
-    left, right, width, gap = 240, 78, 1180, 12
+    left, right, width, gap = 296, 78, 1180, 12
     x = Scale(0.0, longest * 1.001 or 1.0, left, width - right)
     parts, top = [], 4.0
     for number, run, ranks in groups:
@@ -152,6 +152,6 @@ def _bar(name: str, seconds: dict[str, float], x: Scale, top: float, thick: int,
     return "".join(parts)
 
 
-def _shortened(label: str, most: int = 24) -> str:
+def _shortened(label: str, most: int = 28) -> str:
     """The end of a long name: names of runs differ there."""
     return label if len(label) <= most else "…" + label[1 - most:]

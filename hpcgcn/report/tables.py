@@ -93,7 +93,12 @@ def differing_settings(runs: list[Run]) -> dict[str, list]:
     tables = [settings_of(run) for run in runs]
     names = list(dict.fromkeys(name for table in tables for name in table))
     columns = {name: [table.get(name) for table in tables] for name in names}
-    return {name: values for name, values in columns.items() if len(set(map(repr, values))) > 1}
+    return {name: values for name, values in columns.items() if len(_kinds(name, values)) > 1}
+
+
+def _kinds(name: str, values: list) -> set[str]:
+    """The different values; a fact that a run has not told yet is no difference."""
+    return {repr(value) for value in values if value is not None or name not in FACTS}
 
 
 def settings_of(run: Run) -> dict:
