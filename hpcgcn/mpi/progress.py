@@ -66,7 +66,8 @@ class Transfer:
     def wait(self):
         """Return when everything has arrived and has been sent."""
         while self.n_open:
-            _in_flight.wait_for_some()
+            _in_flight.look()
+            _in_flight.hand_over()
 
     def free(self):
         """Free the requests; nothing may be in flight."""
@@ -90,27 +91,28 @@ class InFlight:
         for piece in transfer.watched:
             self._watch(piece)
         self._held_back.extend(transfer.sends)
-        self._hand_over()
+        self.hand_over()
 
     def poke(self, hand_over: bool = True):
         """Let MPI move what can be moved now, and give it more if there is room."""
         if not self._requests:
             return
-        from mpi4py import MPI
         idle = 0
         while idle < 2:                  # one look handles one event a connection; the next may be waiting already
-            done = MPI.Request.Testsome(self._requests)
-            idle = 0 if done else idle + 1
-            self._retire(done)
+            idle = 0 if self.look() else idle + 1
         if self._held_back and hand_over:
             self._adapt()
-            self._hand_over()
+            self.hand_over()
 
-    def wait_for_some(self):
-        """Wait until any piece is through, of whichever transfer."""
+    def look(self) -> bool:
+        """Let MPI work once; was any piece through?
+
+        Testsome even where one could wait: Waitsome of Open MPI 5.0.11 at times never returned, both ranks in it.
+        """
         from mpi4py import MPI
-        self._retire(MPI.Request.Waitsome(self._requests))
-        self._hand_over()
+        done = MPI.Request.Testsome(self._requests)
+        self._retire(done)
+        return bool(done)
 
     def _adapt(self):
         """A window that emptied since the last look was too small; one that is still half full is larger than needed."""
@@ -119,7 +121,8 @@ class InFlight:
         elif self._handed_over > self.window // 2:
             self.window = max(self.window * 7 // 8, LEAST_WINDOW)
 
-    def _hand_over(self):
+    def hand_over(self):
+        """Give MPI as many pieces as there is room for."""
         while self._held_back and self._handed_over < self.window:
             piece = self._held_back.popleft()
             self._handed_over += piece.n_sent
