@@ -60,6 +60,23 @@ def check_combination(config):
         raise ConfigError(f"rate = '{rate}': codec 'bits' sends at most 32 bits an element")
     if config.mpi == "cuda-aware" and config.backend != "cuda":
         raise ConfigError("mpi = 'cuda-aware' needs backend = 'cuda'")
+    _check_features(config, family, bool(budget))
+
+
+def _check_features(config, family: str, budgeted: bool):
+    """What transposes cannot do, and what only they can."""
+    if config.parallel != "features":
+        if config.sparse_ranks or config.sparse_backend != "auto":
+            raise ConfigError("sparse_ranks and sparse_backend are for parallel = 'features' (method = 'mixgcn')")
+        return
+    for wrong, reason in (
+            (family == "nodes", "codec = 'nodes' leaves out boundary nodes, and a transpose has none: it moves every row"),
+            (config.smooth_features or config.smooth_gradients, "smoothing is for halo rows: it would blur a rank's own columns"),
+            (budgeted, "byte_budget counts halo rows, and transposes have none; set the rate"),
+            (config.precision != "fp32", "precision = 'bf16' is for parallel = 'partition'; codec = 'bf16' halves the transposes"),
+            (config.blocking, "blocking is for parallel = 'partition'; feature_blocks = 1 does not overlap")):
+        if wrong:
+            raise ConfigError(f"parallel = 'features': {reason}")
 
 
 def _check_feedback(config, family: str, lowest_rate: float):

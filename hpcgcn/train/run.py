@@ -15,7 +15,7 @@ from hpcgcn.exchange.policies import check_combination
 from hpcgcn.mpi.world import EXIT_RUN_AGAIN, StopRequest, agree, local_rank, on_root
 from hpcgcn.train import checkpoint
 from hpcgcn.train.folder import RunFolder
-from hpcgcn.train.source import load_part
+from hpcgcn.train.source import load_part, sparse_ranks
 from hpcgcn.train.trainer import EpochLedger, Trainer, describe, metrics_file
 
 
@@ -38,8 +38,12 @@ def threads_per_rank(comm, wanted: int) -> int:
 
 def open_backend(comm, config: Config):
     """The backend of the settings, with a note to the user if it is not the expected one."""
+    threads = threads_per_rank(comm, config.threads)
     with agree(comm):
-        backend, note = make_backend(config.backend, config.dtype, threads_per_rank(comm, config.threads), comm, config.mpi)
+        name = config.backend
+        if config.sparse_backend != "auto" and comm.rank < sparse_ranks(config, comm.size):
+            name = config.sparse_backend
+        backend, note = make_backend(name, config.dtype, threads, comm, config.mpi)
     if note and comm.rank == 0:
         print(f"hpcgcn: {note}", file=sys.stderr, flush=True)
     return backend
