@@ -26,12 +26,12 @@ PER_CLASS = ["--split", "per-class", "20/30/rest", "--splits", "5"]
 # How each data set is imported, and settings with which plain training is good.
 GRAPHS = {
     "cora": (["planetoid", "planetoid", "--name", "cora", "--normalise-features", "row", *PER_CLASS],
-             {"model": "gcn", "layers": 2, "hidden": 128, "weight_decay": 5e-4, "epochs": 200}),
+             {"model": "gcn", "layers": 2, "hidden": 128, "weight_decay": 5e-4, "lr_schedule": "cosine", "epochs": 200}),
     "amazon-photo": (["npz", "npz/amazon-photo.npz", *PER_CLASS],
-                     {"model": "sage", "layers": 3, "hidden": 128, "precompute": "yes", "epochs": 200}),
+                     {"model": "sage", "layers": 3, "hidden": 128, "precompute": "yes", "lr_schedule": "cosine", "epochs": 200}),
     "coauthor-cs": (["npz", "npz/coauthor-cs.npz", *PER_CLASS],
-                    {"model": "sage", "layers": 2, "hidden": 128, "epochs": 120}),
-    "squirrel": (["npz", "heterophilous/squirrel.npz"], {"model": "sage", "layers": 2, "hidden": 128, "epochs": 300}),
+                    {"model": "sage", "layers": 2, "hidden": 128, "lr_schedule": "cosine", "epochs": 120}),
+    "squirrel": (["npz", "heterophilous/squirrel.npz"], {"model": "sage", "layers": 2, "hidden": 128, "lr_schedule": "cosine", "epochs": 300}),
 }
 
 # Beside the presets: what error feedback, residual coding and bias correction add.

@@ -124,13 +124,23 @@ def settings_table(runs: list[Run]) -> str:
     if not columns:
         return '<p class="empty">All settings are the same in all runs.</p>'
     head = "".join(f"<th>{_breakable(name)}</th>" for name in columns)
-    usual = {name: Counter(map(repr, values)).most_common(1)[0][0] for name, values in columns.items()}
+    usual = {name: _usual(values) for name, values in columns.items()}
     body = []
     for number, run in enumerate(runs):
-        cells = "".join(f'<td class="{"usual" if repr(values[number]) == usual[name] else "own"}">{_value(values[number])}</td>'
-                        for name, values in columns.items())
+        cells = "".join(_setting_cell(values[number], usual[name]) for name, values in columns.items())
         body.append(f'<tr class="run r{number}">{_name_cell(number, run)}{cells}</tr>')
     return _table("settings", f"<th>Run</th>{head}", body)
+
+
+def _usual(values: list) -> str | None:
+    """What most runs have, if any two have the same."""
+    value, count = Counter(map(repr, values)).most_common(1)[0]
+    return value if count > 1 else None
+
+
+def _setting_cell(value, usual: str | None) -> str:
+    kind = ("usual" if repr(value) == usual else "own") + (" long" if len(str(value)) > 16 else "")
+    return f'<td class="{kind}">{_value(value)}</td>'
 
 
 def _breakable(name: str) -> str:
