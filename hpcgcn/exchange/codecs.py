@@ -38,6 +38,7 @@ class Rows:
     index: object                    # backend array (n,) int32, or None
     ids: object                      # backend array (n,) int64
     host_ids: np.ndarray             # the same on the host, for draws that choose rows
+    drawn: tuple = (None, None)      # the last draw that chose among them, and what it chose
 
     def __len__(self) -> int:
         return len(self.host_ids)
@@ -172,8 +173,11 @@ class NodesCodec(Codec):
 
     def chosen(self, rows: Rows, rate: float, draw: Draw) -> np.ndarray:
         """Positions of the rows that travel: a node is chosen for all layers, directions and receivers of an epoch."""
-        key = random.key(draw.seed, draw.epoch, 0, random.NODES)
-        return np.flatnonzero(random.bits16(key, rows.host_ids, 1)[:, 0] < self.share(rate) * 65536)
+        which = random.key(draw.seed, draw.epoch, 0, random.NODES), rate
+        if rows.drawn[0] != which:
+            # Asked for the size, the code and the decoding of every layer's message: drawn once an epoch.
+            rows.drawn = which, np.flatnonzero(random.bits16(which[0], rows.host_ids, 1)[:, 0] < self.share(rate) * 65536)
+        return rows.drawn[1]
 
     def nbytes(self, backend, rows, width, rate, draw):
         return len(self.chosen(rows, rate, draw)) * width * backend.dtype.itemsize
