@@ -57,7 +57,10 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def copy(self, source, target):
-        """target = source, same shape; both backend arrays, or one of them a NumPy array."""
+        """target = source, same shape; both backend arrays, or one of them a NumPy array.
+
+        Here alone a block of columns `x[:, start:stop]` may be given, as source, target or both.
+        """
 
     def synchronize(self):
         """Wait until all work given so far is done. A no-op where calls are synchronous."""

@@ -127,15 +127,37 @@ class CudaBackend(Backend):
             return self.cupy.asarray(array)
 
     def to_host(self, array):
-        return array if isinstance(array, np.ndarray) else array.get()
+        if isinstance(array, np.ndarray):
+            return array
+        if not array.flags.c_contiguous:
+            packed = self.empty(array.shape, array.dtype)
+            self._copy_on_device(array, packed)
+            array = packed
+        return array.get()
 
     def copy(self, source, target):
         if isinstance(target, np.ndarray):
             np.copyto(target, self.to_host(source))
-        elif isinstance(source, np.ndarray):
+        elif not isinstance(source, np.ndarray):
+            self._copy_on_device(source, target)
+        elif target.flags.c_contiguous:
             target.set(np.ascontiguousarray(source, target.dtype).reshape(target.shape))
-        elif target.size:
+        else:
+            self._copy_on_device(self.from_host(np.asarray(source, target.dtype)), target)
+
+    def _copy_on_device(self, source, target):
+        """Either may be a block of columns: rows of whole elements, a pitch apart."""
+        if target.size == 0:
+            return
+        if source.flags.c_contiguous and target.flags.c_contiguous:
             target.data.copy_from_device_async(source.data, target.nbytes, self.compute)
+            return
+        if target.ndim != 2 or source.shape != target.shape or source.dtype != target.dtype:
+            raise ValueError(f"copy of {source.dtype} {source.shape} to {target.dtype} {target.shape}")
+        runtime = self.cupy.cuda.runtime
+        runtime.memcpy2DAsync(target.data.ptr, target.strides[0], source.data.ptr, source.strides[0],
+                              target.shape[1] * target.itemsize, len(target), runtime.memcpyDeviceToDevice,
+                              self.compute.ptr)
 
     def synchronize(self):
         self.compute.synchronize()

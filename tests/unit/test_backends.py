@@ -75,6 +75,27 @@ def test_copy_goes_between_host_and_backend(backend, arena):
     assert (back == values).all()
 
 
+@pytest.mark.parametrize("source, target", [((0, 4), (2, 6)), ((3, 7), None), (None, (1, 5)), ((2, 2), (1, 1))])
+def test_copy_takes_blocks_of_columns(backend, arena, source, target):
+    values, before = numbers(5, 7), numbers(5, 9, seed=1)
+    width = (source or target)[1] - (source or target)[0]
+    read = arena.put(values)[:, slice(*source)] if source else arena.put(values[:, :width])
+    whole = arena.put(before if target else before[:, :width])
+    backend.copy(read, whole[:, slice(*target)] if target else whole)
+    expected = before.copy() if target else before[:, :width].copy()
+    expected[:, slice(*target) if target else slice(None)] = values[:, slice(*source) if source else slice(0, width)]
+    assert (arena.get(whole) == expected).all()
+
+
+def test_blocks_of_columns_go_to_the_host_and_back(backend, arena):
+    values = numbers(5, 7).astype(backend.dtype)
+    whole, back = arena.put(values), np.empty((5, 3), backend.dtype)
+    backend.copy(whole[:, 2:5], back)
+    backend.copy(2 * back, whole[:, 2:5])
+    values[:, 2:5] *= 2
+    assert (back * 2 == values[:, 2:5]).all() and (arena.get(whole) == values).all()
+
+
 def test_a_message_is_aligned_and_as_long_as_asked(backend):
     message = backend.message(101)
     assert message.array.nbytes == 101 and np.asarray(message.mpi).ctypes.data % 64 == 0

@@ -12,6 +12,7 @@ from . import settings, streams
 _LIBC = ctypes.CDLL(None)
 _LIBC.free.argtypes = [ctypes.c_void_p]
 ALIGNMENT = 256
+MEMCPY_DEVICE_TO_DEVICE = 3
 
 
 class OutOfMemoryError(MemoryError):
@@ -23,6 +24,7 @@ class MemoryPool:
 
     def __init__(self):
         self._used = 0
+        self._live = {}                      # address -> (bytes, weak reference to the memory)
 
     def used_bytes(self) -> int:
         return self._used
@@ -41,12 +43,21 @@ class MemoryPool:
         ctypes.memset(address, 0xFF, nbytes)
         storage = (ctypes.c_uint8 * nbytes).from_address(address.value)
         self._used += nbytes
+        self._live[address.value] = nbytes, weakref.ref(storage)
         weakref.finalize(storage, self._release, address.value, nbytes)
         return np.frombuffer(storage, np.uint8) if nbytes else np.empty(0, np.uint8)
 
     def _release(self, address: int, nbytes: int):
+        del self._live[address]
         _LIBC.free(address)
         self._used -= nbytes
+
+    def holding(self, address: int, nbytes: int):
+        """The memory in which these bytes lie; an error if they lie in none."""
+        for start, (size, memory) in self._live.items():
+            if start <= address and address + nbytes <= start + size:
+                return memory()
+        raise ValueError(f"{nbytes} bytes at {address:#x} are not in device memory")
 
 
 POOL = MemoryPool()
@@ -92,6 +103,7 @@ class ndarray:  # noqa: N801, CuPy's name
     nbytes = property(lambda self: self._view.nbytes)
     itemsize = property(lambda self: self._view.itemsize)
     flags = property(lambda self: self._view.flags)
+    strides = property(lambda self: self._view.strides)
     data = property(lambda self: MemoryPointer(self._view))
 
     def __len__(self) -> int:
@@ -165,6 +177,21 @@ def asarray(a):
     array = empty(a.shape, a.dtype)
     array.set(a)
     return array
+
+
+def memcpy2DAsync(dst, dpitch, src, spitch, width, height, kind, stream):  # noqa: N802, CUDA's name
+    """`height` rows of `width` bytes between two places of device memory, rows a pitch apart."""
+    if kind != MEMCPY_DEVICE_TO_DEVICE:
+        raise ValueError("the stand-in copies rows within the device only")
+    if width > min(dpitch, spitch):
+        raise ValueError(f"rows of {width} bytes do not fit pitches of {dpitch} and {spitch}")
+    memory = [POOL.holding(start, pitch * (height - 1) + width) for start, pitch in ((dst, dpitch), (src, spitch))]
+
+    def run(_keep=memory):
+        for row in range(height):
+            ctypes.memmove(dst + row * dpitch, src + row * spitch, width)
+
+    streams.enqueue(run, streams.Stream._with_ptr(stream))
 
 
 def alloc_pinned_memory(size: int) -> memoryview:

@@ -35,6 +35,14 @@ class Stream:
         self._outer = []
         Stream._all.append(self)
 
+    @property
+    def ptr(self) -> int:
+        return self._number + 1
+
+    @classmethod
+    def _with_ptr(cls, ptr: int) -> "Stream":
+        return cls._all[ptr - 1]
+
     # -- what CuPy offers -----------------------------------------------------------------------------------------------
     def use(self):
         Stream._current[:] = [self]
