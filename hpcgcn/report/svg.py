@@ -51,7 +51,7 @@ def chart(spec: Chart, ident: str) -> str:
              f'height="{HEIGHT - TOP - BOTTOM + 4}"/></clipPath>',
              *_grid(spec, x, y), f'<g clip-path="url(#{ident})">']
     for line in spec.lines:
-        points = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in line.points)
+        points = " ".join(f"{x(a):.2f},{y(b):.3f}" for a, b in line.points)
         parts.append(f'<g class="run r{line.number}" data-run="{line.number}"><polyline points="{points}" '
                      f'{line_style(line.number)}/>{_single(line, x, y)}{_best(line, x, y)}</g>')
     parts.append('</g>')
