@@ -28,10 +28,11 @@ GRAPHS = {
     "cora": (["planetoid", "planetoid", "--name", "cora", "--normalise-features", "row", *PER_CLASS],
              {"model": "gcn", "layers": 2, "hidden": 128, "weight_decay": 5e-4, "lr_schedule": "cosine", "epochs": 200}),
     "amazon-photo": (["npz", "npz/amazon-photo.npz", *PER_CLASS],
-                     {"model": "sage", "layers": 3, "hidden": 128, "precompute": "yes", "lr_schedule": "cosine", "epochs": 200}),
+                     {"model": "sage", "layers": 3, "hidden": 128, "precompute": "yes", "lr_schedule": "cosine", "epochs": 150}),
     "coauthor-cs": (["npz", "npz/coauthor-cs.npz", *PER_CLASS],
                     {"model": "sage", "layers": 2, "hidden": 128, "lr_schedule": "cosine", "epochs": 120}),
-    "squirrel": (["npz", "heterophilous/squirrel.npz"], {"model": "sage", "layers": 2, "hidden": 128, "lr_schedule": "cosine", "epochs": 300}),
+    "squirrel": (["npz", "heterophilous/squirrel.npz"],
+                 {"model": "sage", "layers": 2, "hidden": 128, "lr": 0.02, "lr_schedule": "cosine", "epochs": 200}),
 }
 
 # Beside the presets: what error feedback, residual coding and bias correction add.
