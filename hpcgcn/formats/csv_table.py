@@ -77,7 +77,7 @@ def _is_headed(table: Table, options: ReadOptions) -> bool:
     if options.header != "auto":
         return options.header == "yes"
     first = [cell.lower() for cell in table.first]
-    if options.edge_columns or (first[0] in _ENDS[0] and first[1] in _ENDS[1]):
+    if options.edge_columns or all(any(name in first for name in known) for known in _ENDS):
         return True
     return table.second is not None and not any(cell.lstrip("-").isdecimal() for cell in first[:2]) \
         and all(cell.lstrip("-").isdecimal() for cell in table.second[:2])

@@ -59,7 +59,8 @@ class Lines:
         self.done = 0                    # bytes of the file, as it is on the disk
 
     def chunks(self) -> Iterator[tuple[int, bytes]]:
-        """(number of the first line, whole lines that end with a line feed), in order."""
+        """(number of the first line, whole lines that end with a line feed), in order; from the beginning each time."""
+        self.line, self.done = 1, 0
         with open(self.path, "rb") as raw:
             stream = gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == _GZIP_MAGIC else raw
             rest, any_text = b"", False

@@ -66,6 +66,10 @@ def _defaultdict(*_):
     return {}
 
 
+def _no_bytes():
+    return b""
+
+
 def _latin_bytes(text="", encoding="latin1"):
     return str(text).encode("latin1")
 
@@ -76,7 +80,7 @@ _ALLOWED = {
     ("scipy.sparse.csr", "csr_matrix"): _Matrix, ("scipy.sparse._csr", "csr_matrix"): _Matrix,
     ("collections", "defaultdict"): _defaultdict,
     ("__builtin__", "list"): list, ("builtins", "list"): list,
-    ("_codecs", "encode"): _latin_bytes,
+    ("_codecs", "encode"): _latin_bytes, ("__builtin__", "bytes"): _no_bytes, ("builtins", "bytes"): _no_bytes,
 }
 
 

@@ -1,0 +1,206 @@
+"""Splits, features, components, ids and columns: what `hpcgcn import` makes of the files."""
+
+import gzip
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpcgcn.cli import main
+from hpcgcn.errors import ConfigError, GraphError
+from hpcgcn.formats.features import make_features, normalise
+from hpcgcn.formats.progress import ProgressBar
+from hpcgcn.formats.rows import parse_integers
+from hpcgcn.formats.splits import make_splits, parse_split
+from hpcgcn.graph.components import components, largest_component
+from hpcgcn.graph.csr import csr_from_edges
+from hpcgcn.graph.data import SparseRows
+from hpcgcn.graph.store import header, read_graph
+
+
+def imported(tmp_path, *arguments):
+    output = tmp_path / "g.h5"
+    assert main(["import", *map(str, arguments), "-o", str(output)]) == 0
+    return read_graph(output)
+
+
+@pytest.fixture
+def edges(tmp_path):
+    """Two triangles that share no node, and one pair."""
+    path = tmp_path / "edges.csv"
+    path.write_text("source,target\n0,1\n1,2\n2,0\n3,4\n4,5\n5,3\n3,6\n7,8\n")
+    return path
+
+
+# -- splits -----------------------------------------------------------------------------------------------------------
+def test_per_class_split_takes_as_many_of_each_class():
+    labels = np.repeat([0, 1, 2, -1], [50, 60, 70, 20]).astype(np.int32)
+    split = make_splits(parse_split(["per-class", "20/15/rest"]), labels, seed=3, count=2)
+    for row in split:
+        for label, size in ((0, 50), (1, 60), (2, 70)):
+            assert np.bincount(row[labels == label], minlength=4).tolist() == [0, 20, 15, size - 35]
+        assert not row[labels == -1].any()
+    assert (split[0] != split[1]).any()
+    np.testing.assert_array_equal(split[1], make_splits(parse_split("per-class:20/15/rest"), labels, seed=4, count=1)[0])
+
+
+def test_a_small_class_gives_what_it_has():
+    labels = np.repeat([0, 1], [50, 12]).astype(np.int32)
+    split = make_splits(parse_split("per-class 10/5/rest"), labels, 0, 1)[0]
+    assert np.bincount(split[labels == 1], minlength=4).tolist() == [0, 10, 2, 0]
+
+
+@pytest.mark.parametrize("words, sizes", [("random 60/20/20", (60, 20, 20)), ("random 0.5/0.25/0.25", (50, 25, 25)),
+                                          ("random 10/10/rest", (10, 10, 80)), ("random 20/20/0", (20, 20, 0))])
+def test_random_split_sizes(words, sizes):
+    split = make_splits(parse_split(words.split()), np.zeros(100, np.int32), 0, 1)[0]
+    assert tuple(np.bincount(split, minlength=4)[1:]) == sizes
+
+
+@pytest.mark.parametrize("words", ["", "half", "random 1/2", "per-class 0/3/rest", "per-class rest/rest/rest", "random a/b/c",
+                                   "random -1/1/1", "per-class 1.5/2/rest", "given 1/2/3", "random 1/1/inf"])
+def test_split_rules_that_mean_nothing(words):
+    with pytest.raises(ConfigError, match="expected"):
+        parse_split(words.split())
+
+
+def test_splits_that_cannot_be_made():
+    with pytest.raises(GraphError, match="no node has a label"):
+        make_splits(parse_split("random"), np.full(5, -1, np.int32), 0, 1)
+    with pytest.raises(GraphError, match="multi-label"):
+        make_splits(parse_split("per-class"), np.ones((5, 2), np.uint8), 0, 1)
+
+
+# -- features and components ------------------------------------------------------------------------------------------
+def test_row_normalisation_of_dense_and_sparse_rows():
+    dense = np.array([[1, 3], [0, 0], [-1, 1]], np.float32)
+    wanted = np.array([[0.25, 0.75], [0, 0], [-0.5, 0.5]], np.float32)
+    np.testing.assert_array_equal(normalise("row", dense, np.ones(3, bool)), wanted)
+    sparse = SparseRows(np.array([0, 2, 2, 4]), np.array([0, 1, 0, 1], np.int32), np.array([1, 3, -1, 1], np.float32), 2)
+    np.testing.assert_array_equal(normalise("row", sparse, np.ones(3, bool)).to_dense(), wanted)
+    ones = SparseRows(np.array([0, 2]), np.array([0, 1], np.int32), None, 4)
+    np.testing.assert_array_equal(normalise("row", ones, np.ones(1, bool)).values, [0.5, 0.5])
+
+
+def test_standard_normalisation_looks_at_training_nodes_only():
+    rng = np.random.default_rng(0)
+    features, train = rng.normal(5, 3, (200, 4)).astype(np.float32), np.arange(200) < 80
+    features[:, 3] = 7
+    found = normalise("standard", features, train)
+    np.testing.assert_allclose(found[train].mean(axis=0), 0, atol=1e-6)
+    np.testing.assert_allclose(found[train].std(axis=0), [1, 1, 1, 0], atol=1e-5)
+    assert abs(found[~train].mean()) > 1e-4
+    with pytest.raises(GraphError, match="dense"):
+        normalise("standard", make_features("identity", np.arange(4)), train)
+
+
+def test_made_features():
+    indptr = np.array([0, 2, 2, 302])
+    np.testing.assert_array_equal(make_features("identity", indptr).to_dense(), np.eye(3))
+    np.testing.assert_array_equal(make_features("degree", indptr).indices, [2, 0, 127])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 40), st.integers(0, 60), st.integers(0, 10 ** 6), st.booleans())
+def test_components_are_scipys(n_nodes, n_edges, seed, undirected):
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import connected_components
+    sources, targets = np.random.default_rng(seed).integers(0, n_nodes, (2, n_edges))
+    indptr, indices = csr_from_edges(n_nodes, sources, targets, undirected)
+    wanted = connected_components(csr_matrix((np.ones(len(indices)), indices, indptr), (n_nodes, n_nodes)), directed=False)[1]
+    found = components(indptr, indices)
+    smallest = {label: node for node, label in reversed(list(enumerate(wanted)))}
+    assert found.tolist() == [smallest[label] for label in wanted]
+    kept = largest_component(indptr, indices)
+    assert len(kept) == np.bincount(wanted).max() and len(set(wanted[kept])) == 1
+
+
+def test_a_long_path_is_one_component():
+    indptr, indices = csr_from_edges(5000, np.arange(4999), np.arange(1, 5000), undirected=False)
+    assert not components(indptr, indices).any()
+
+
+# -- edge lists -------------------------------------------------------------------------------------------------------
+def test_directions(tmp_path, edges):
+    graph = imported(tmp_path, edges)
+    assert graph.directed and graph.n_nodes == 9 and graph.n_edges == 8
+    assert graph.indices[graph.indptr[1]:graph.indptr[2]].tolist() == [0], "row 1 lists the source of 0 -> 1"
+    both = imported(tmp_path, edges, "--undirected")
+    assert not both.directed and both.n_edges == 16
+    assert both.indices[both.indptr[3]:both.indptr[4]].tolist() == [4, 5, 6]
+
+
+def test_a_list_with_both_directions_is_undirected(tmp_path):
+    (tmp_path / "e.csv").write_text("0 1\n1 0\n1 2\n2 1\n")
+    assert not imported(tmp_path, tmp_path / "e.csv").directed
+
+
+def test_largest_component_keeps_the_ids_as_names(tmp_path, edges, capsys):
+    graph = imported(tmp_path, edges, "--largest-component", "--undirected", "--make-features", "identity")
+    assert graph.node_names.tolist() == [3, 4, 5, 6] and graph.n_features == 4
+    assert "4 of 9 nodes" in capsys.readouterr().err
+    assert graph.indices[graph.indptr[0]:graph.indptr[1]].tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("text", ["a,b\nb,c\nc,d\n", "source,target\na,b\nb,c\nc,d", "# words\na\tb\nb\tc\nc\td\n", "a b\nb  c\nc d\n",
+                                  "a;b\r\nb;c\r\nc;d\r\n", '"a","b"\n"b","c"\nc, d\n', "\ufeffsource,target\na,b\nb,c\nc,d\n"])
+def test_names_and_separators(tmp_path, text):
+    (tmp_path / "e.csv").write_text(text, encoding="utf-8")
+    graph = imported(tmp_path, tmp_path / "e.csv")
+    assert graph.node_names.tolist() == [b"a", b"b", b"c", b"d"] and graph.n_edges == 3
+
+
+def test_nodes_with_everything(tmp_path):
+    (tmp_path / "cites.csv").write_text("weight,citing,cited\n0.5,p2,p1\n1,p3,p1\n")
+    nodes = "paper,topic,year,use,age\np1,maths,1990,train,3\np2,art,1991,val,4.5\np3,,1992,,-1e3\n"
+    with gzip.open(tmp_path / "nodes.csv.gz", "wt") as file:
+        file.write(nodes)
+    graph = imported(tmp_path, "csv", tmp_path / "cites.csv", "--nodes", tmp_path / "nodes.csv.gz", "--id-column", "paper",
+                     "--label-column", "topic", "--split-column", "use", "--feature-columns", "age,year")
+    assert graph.node_names.tolist() == [b"p1", b"p2", b"p3"]
+    assert graph.labels.tolist() == [1, 0, -1] and graph.split.tolist() == [[1, 2, 0]]
+    assert graph.features.tolist() == [[3, 1990], [4.5, 1991], [-1000, 1992]]
+    assert graph.indices.tolist() == [1, 2] and graph.indptr.tolist() == [0, 2, 2, 2]
+    assert graph.extra == {"id_column": "paper", "label_column": "topic", "feature_names": ["age", "year"],
+                           "class_names": ["art", "maths"], "edge_columns": ["citing", "cited"]}
+
+
+def test_number_ids_with_gaps_become_names(tmp_path):
+    (tmp_path / "e.csv").write_text("5,-7\n-7,1000000000000\n")
+    graph = imported(tmp_path, tmp_path / "e.csv", "--ids", "name")
+    assert graph.node_names.tolist() == [-7, 5, 10 ** 12]
+
+
+def test_what_the_file_says_of_itself(tmp_path, edges):
+    imported(tmp_path, "csv", edges, "--undirected", "--split", "none")
+    facts = header(tmp_path / "g.h5")
+    assert facts["settings"]["format"] == "csv" and facts["settings"]["undirected"] is True and facts["source"] == "edges.csv"
+
+
+def test_duplicates_are_a_mistake_unless_said_otherwise(tmp_path, capsys):
+    (tmp_path / "e.csv").write_text("0,1\n1,0\n0,1\n2,2\n")
+    assert main(["import", str(tmp_path / "e.csv"), "-o", str(tmp_path / "g.h5")]) == 2
+    assert "--drop-duplicates" in capsys.readouterr().err
+    graph = imported(tmp_path, tmp_path / "e.csv", "--drop-duplicates")
+    assert graph.n_edges == 2 and graph.n_nodes == 3
+    assert "1 self loops dropped" in capsys.readouterr().err
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 10 ** 18 - 1), min_size=3, max_size=3), min_size=1, max_size=20),
+       st.sampled_from([",", "\t", " "]), st.sampled_from(["\n", "\r\n"]))
+def test_whole_numbers_by_array_operations(rows, separator, ending):
+    text = "".join(separator.join(map(str, row)) + ending for row in rows).encode()
+    np.testing.assert_array_equal(parse_integers(text, separator, 3), rows)
+
+
+@pytest.mark.parametrize("text", [b"1,2\n3\n4,5,6\n", b"1,2\n\n3,4\n", b"1,2\n3;4\n", b"1,,2\n", b",1\n", b"1,2", b"-1,2\n", b"1.5,2\n",
+                                  b"1,2\n3,4,\n", b"1, 2\n", b"1234567890123456789,1\n"])
+def test_anything_else_is_left_to_the_careful_reader(text):
+    assert parse_integers(text, ",", 2) is None
+
+
+def test_progress_says_rate_and_remaining_time():
+    line = ProgressBar("edges", 1000).text(250, 5_000_000, 10.0)
+    assert "25.0%" in line and "5,000,000 edges" in line and "0.50 M/s" in line and "30 s left" in line
