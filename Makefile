@@ -72,6 +72,7 @@ test-mpi: $(TESTABLE)
 	done
 
 test-gpu: $(TESTABLE)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[cuda12]'
 	$(BIN)/python -m pytest tests/cuda tests/unit -k cuda
 
 cluster-deps:

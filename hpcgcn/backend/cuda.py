@@ -31,16 +31,17 @@ class CudaMessage(Message):
     """A message in device memory, staged through pinned memory or (CUDA-aware) read by MPI where it is."""
 
     def __init__(self, cupy, nbytes: int, staged: bool, array):
-        if staged:
-            super().__init__(array, np.frombuffer(cupy.cuda.alloc_pinned_memory(max(nbytes, 1)), np.uint8, nbytes))
-        else:
-            super().__init__(array)
         self.written, self.free, self.arrived = (cupy.cuda.Event(disable_timing=True) for _ in range(3))
         self.receiving = False               # between before_receive and after_receive
+        pinned = None
+        if staged:
+            pinned = np.frombuffer(cupy.cuda.alloc_pinned_memory(max(nbytes, 1)), np.uint8, nbytes)
+        super().__init__(array, pinned)
 
     def __del__(self):
         # Neither memory may go to someone else while the last copy between them is still to come.
-        self.arrived.synchronize()
+        if not sys.is_finalizing():
+            self.arrived.synchronize()
 
     @property
     def address(self) -> int:

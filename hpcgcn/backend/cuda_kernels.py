@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 
 from hpcgcn.backend.cuda_device import SOURCES, compile_options
+from hpcgcn.errors import BackendError
 
 FLOATS = ("float", "half16", "bf16")
 LANES = (4, 8, 16, 32)
@@ -62,7 +63,12 @@ class Kernels:
 
     def __getitem__(self, name: str):
         if name not in self._functions:
-            self._functions[name] = self._module[name].get_function(name)
+            try:
+                self._functions[name] = self._module[name].get_function(name)
+            except Exception as error:           # noqa: BLE001 - CuPy, NVRTC and g++ raise what they like
+                raise BackendError(f"the CUDA kernel {name} cannot be compiled here: {error}\nCuPy needs the headers and "
+                                   "libraries of CUDA: load the site's CUDA module, or pip install 'hpcgcn[cuda12]' or "
+                                   "'hpcgcn[cuda13]'") from error
         return self._functions[name]
 
 

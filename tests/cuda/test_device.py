@@ -84,6 +84,14 @@ def test_out_of_memory_says_what_helps(backend, monkeypatch):
             allocate()
 
 
+def test_a_compiler_that_fails_is_explained(backend, monkeypatch):
+    def fail(module, name):
+        raise RuntimeError("Failed to auto-detect CUDA root directory")
+    monkeypatch.setattr(backend.cupy.RawModule, "get_function", fail)
+    with pytest.raises(BackendError, match=r"(?s)axpby.*auto-detect.*hpcgcn\[cuda12\]"):
+        backend.axpby(1.0, backend.zeros((4,)), 0.0, None, backend.zeros((4,)))
+
+
 def test_memory_comes_back(backend):
     pool = backend.cupy.get_default_memory_pool()
     before = pool.used_bytes()

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.timeout(600)               # one compilation of everything, before the first test
+
 pytest.importorskip("cupy", reason="cupy is not installed: pip install 'hpcgcn[cuda-test]'")
 
 CUDA = Path(__file__).resolve().parents[2] / "cuda"
