@@ -39,29 +39,36 @@ class Signals:
     """Signals to the lab: before its command runs they end the lab, then they are handed on to the command."""
 
     def __init__(self):
-        self.process = self.ended_by = None
+        self.command = self.ended_by = None
         for number in FORWARDED:
             signal.signal(number, self._handle)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
 
     def _handle(self, number, frame):
-        if self.process is None:
+        if self.command is None:
             sys.exit(128 + number)
         if number in (signal.SIGUSR1, signal.SIGUSR2):
-            self.process.send_signal(number)
+            os.kill(self.command, number)
             return
         self.ended_by = number
-        self.process.terminate()
-        signal.signal(signal.SIGALRM, lambda *_: self.process.kill())
+        os.kill(self.command, signal.SIGTERM)
+        signal.signal(signal.SIGALRM, lambda *_: os.kill(self.command, signal.SIGKILL))
         signal.alarm(GRACE_SECONDS)
 
-    def run(self, command, **options):
+    def run(self, command):
         """Run the lab's command and return its exit code."""
-        self.process = subprocess.Popen(command, **options)
-        code = self.process.wait()
+        self.command = subprocess.Popen(command).pid
+        ended = None
+        while ended != self.command:         # an init also takes in what others leave behind
+            ended, status = os.wait()
         if self.ended_by:
             return 128 + self.ended_by
-        return code if code >= 0 else 128 - code
+        return exit_code(status)
+
+
+def exit_code(status):
+    """As a shell would say it."""
+    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
 
 
 def start(function, namespaces):
@@ -78,7 +85,7 @@ def start(function, namespaces):
         signal.signal(number, lambda number, frame: os.kill(lab, number))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
     _, status = os.waitpid(lab, 0)
-    return os.waitstatus_to_exitcode(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+    return exit_code(status)
 
 
 def _guarded(function):
