@@ -11,6 +11,7 @@ where the sender, at the same point of its course, waits for it to be gone.
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -66,7 +67,8 @@ class Transfer:
     def wait(self):
         """Return when everything has arrived and has been sent."""
         while self.n_open:
-            _in_flight.look()
+            if not _in_flight.look():
+                os.sched_yield()             # where ranks share a core, the one that is waited for gets it
             _in_flight.hand_over()
 
     def free(self):
@@ -159,6 +161,7 @@ def sum_in_place(comm, *arrays):
     pause_ends = time.perf_counter() + PAUSE_SECONDS
     while not MPI.Request.Testall(requests):
         _in_flight.poke(hand_over=time.perf_counter() > pause_ends)
+        os.sched_yield()
 
 
 class Progress:
