@@ -2,6 +2,7 @@
 
 import os
 import platform
+from concurrent.futures import ThreadPoolExecutor
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
@@ -23,11 +24,14 @@ class BuildKernels(build_ext):
     """Compiles kernels.c once for each instruction set level; the module picks one when it is loaded."""
 
     def build_extension(self, extension):
-        for level, flags in LEVEL_FLAGS.items():
-            extension.extra_objects += self.compiler.compile(
-                [f"{SOURCES}/kernels.c"], output_dir=f"{self.build_temp}/{level}", macros=[("LEVEL", level)],
-                extra_postargs=COMMON_FLAGS + flags, depends=extension.depends)
+        with ThreadPoolExecutor() as pool:
+            for objects in pool.map(self.compile_level, LEVEL_FLAGS):
+                extension.extra_objects += objects
         super().build_extension(extension)
+
+    def compile_level(self, level):
+        return self.compiler.compile([f"{SOURCES}/kernels.c"], output_dir=f"{self.build_temp}/{level}",
+                                     macros=[("LEVEL", level)], extra_postargs=COMMON_FLAGS + LEVEL_FLAGS[level])
 
 
 setup(

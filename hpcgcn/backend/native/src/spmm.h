@@ -25,6 +25,9 @@ typedef struct {
 /* A chunk is the unit given to a thread: about this many entries and rows, so that skewed degrees balance. */
 enum { CHUNK_ENTRIES = 1 << 14 };
 
+/* A tile has at most this many vectors: they are summed in registers. */
+enum { MAX_VECTORS = 8 };
+
 /* A copy must be used this often, on average, to pay. */
 enum { MIN_REUSE = 4 };
 
@@ -48,14 +51,11 @@ INLINE float entry_weight(const product *p, int64_t entry, int64_t source)
 INLINE float row_factor(const product *p, int64_t row) { return p->row_scale ? p->row_scale[row] * p->scale : p->scale; }
 
 /* Rows first .. last of the product in one tile; n_vectors and what follows are constants where this is inlined. */
-INLINE void multiply_tile(const product *p, const tile *t, int64_t first, int64_t last, int n_vectors, int kind,
-                          bool weighted, bool masked)
+INLINE void multiply_tile(const product *p, const tile *t, int64_t first, int64_t last, int tail, int n_vectors,
+                          int kind, bool weighted, bool masked)
 {
-    const int tail = t->tail;
     for (int64_t row = first; row < last; row++) {
-        vfloat sum[n_vectors];
-        for (int v = 0; v < n_vectors; v++)
-            sum[v] = (vfloat){0};
+        vfloat sum[MAX_VECTORS] = {{0}};
         for (int64_t entry = p->indptr[row]; entry < p->indptr[row + 1]; entry++) {
             const int64_t source = p->indices[entry], position = source * t->stride;
             const vfloat weight = splat(weighted ? entry_weight(p, entry, source) : 1.0f);
@@ -103,7 +103,10 @@ typedef void (*tile_function)(const product *, const tile *, int64_t first, int6
 #define DEFINE(kind, variant, n, weighted, masked)                                                              \
     static void FUNCTION(kind, variant, n)(const product *p, const tile *t, int64_t first, int64_t last)        \
     {                                                                                                           \
-        multiply_tile(p, t, first, last, n, kind, weighted, masked);                                            \
+        if (t->tail)                                                                                            \
+            multiply_tile(p, t, first, last, t->tail, n, kind, weighted, masked);                               \
+        else                                                                                                    \
+            multiply_tile(p, t, first, last, 0, n, kind, weighted, masked);                                     \
     }
 #define DEFINE_WIDTHS(kind, variant, weighted, masked)                                                          \
     DEFINE(kind, variant, 1, weighted, masked) DEFINE(kind, variant, 2, weighted, masked)                       \
@@ -115,7 +118,6 @@ typedef void (*tile_function)(const product *, const tile *, int64_t first, int6
     DEFINE_WIDTHS(kind, masked, true, true)
 DEFINE_VARIANTS(FP32) DEFINE_VARIANTS(FP16) DEFINE_VARIANTS(BF16)
 
-enum { MAX_VECTORS = 8 };
 enum variant { PLAIN, WEIGHTED, MASKED };
 
 #define WIDTHS(kind, variant)                                                                                   \
@@ -182,12 +184,20 @@ static void multiply_in_place(const product *p, const row_split *s, const void *
 
 /* -- gathering from a compact copy --------------------------------------------------------------------------------- */
 
-INLINE void copy_stored_tile(const void *x, int kind, int64_t width, int64_t column, int64_t columns, void *scratch,
-                             int64_t stride, int64_t first, int64_t last)
+/* Whole vectors are written: a row of the scratch has room for them. */
+INLINE void copy_tile(const void *x, int kind, int64_t width, int64_t column, int64_t columns, void *scratch,
+                      int64_t stride, int64_t first, int64_t last)
 {
     for (int64_t row = first; row < last; row++)
-        memcpy((char *)scratch + row * stride * storage_bytes(kind), element(x, kind, row * width + column),
-               (size_t)(columns * storage_bytes(kind)));
+        for (int64_t k = 0; k < columns; k += LANES) {
+            const void *from = element(x, kind, row * width + column + k);
+            void *to = (void *)element(scratch, kind, row * stride + k);
+            const int n = (int)smaller(LANES, columns - k);
+            if (kind == FP32)
+                store(to, n < LANES ? load_first(from, n) : load(from));
+            else
+                store_half(to, n < LANES ? load_half_first(from, n) : load_half(from));
+        }
 }
 
 INLINE void copy_masked_tile(const void *x, int kind, const float *mask, int64_t width, int64_t column, int64_t columns,
@@ -226,8 +236,10 @@ static void multiply_compact(const product *p, const row_split *s, const void *x
                 copy_masked_tile(x, FP16, mask, p->width, column, columns, scratch, stride, first, last);
             else if (mask)
                 copy_masked_tile(x, BF16, mask, p->width, column, columns, scratch, stride, first, last);
+            else if (kind == FP32)
+                copy_tile(x, FP32, p->width, column, columns, scratch, stride, first, last);
             else
-                copy_stored_tile(x, kind, p->width, column, columns, scratch, stride, first, last);
+                copy_tile(x, kind, p->width, column, columns, scratch, stride, first, last);
         }
         const tile t = {scratch, NULL, stride, column, (int)(columns % LANES)};
         const tile_function multiply = choose_function(p, &t, copy_kind, columns);

@@ -69,6 +69,8 @@ INLINE vhalf narrow_fp16(vfloat value)
 {
     return (vhalf)_mm512_cvtps_ph((__m512)value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
+INLINE vuint extend_half(vhalf bits) { return (vuint)_mm512_cvtepu16_epi32((__m256i)bits); }
+INLINE vhalf shorten(vuint word) { return (vhalf)_mm512_cvtepi32_epi16((__m512i)word); }
 INLINE vlong multiply_low(vlong a, vlong b) { return (vlong)_mm512_mul_epu32((__m512i)a, (__m512i)b); }
 INLINE vlong interleave_even(vlong a, vlong b) { return (vlong)_mm512_unpacklo_epi64((__m512i)a, (__m512i)b); }
 INLINE vlong interleave_odd(vlong a, vlong b) { return (vlong)_mm512_unpackhi_epi64((__m512i)a, (__m512i)b); }
@@ -98,6 +100,8 @@ INLINE vhalf narrow_fp16(vfloat value)
 {
     return (vhalf)_mm256_cvtps_ph((__m256)value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
+INLINE vuint extend_half(vhalf bits) { return (vuint)_mm256_cvtepu16_epi32((__m128i)bits); }
+INLINE vhalf shorten(vuint word) { return __builtin_convertvector(word, vhalf); }
 INLINE vlong multiply_low(vlong a, vlong b) { return (vlong)_mm256_mul_epu32((__m256i)a, (__m256i)b); }
 INLINE vlong interleave_even(vlong a, vlong b) { return (vlong)_mm256_unpacklo_epi64((__m256i)a, (__m256i)b); }
 INLINE vlong interleave_odd(vlong a, vlong b) { return (vlong)_mm256_unpackhi_epi64((__m256i)a, (__m256i)b); }
@@ -121,6 +125,8 @@ INLINE void store_first(float *to, vfloat value, int n)
         to[2] = value[2];
 }
 INLINE vfloat multiply_add(vfloat a, vfloat b, vfloat c) { return a * b + c; }
+INLINE vuint extend_half(vhalf bits) { return __builtin_convertvector(bits, vuint); }
+INLINE vhalf shorten(vuint word) { return __builtin_convertvector(word, vhalf); }
 #if defined(__SSE2__)
 INLINE vlong multiply_low(vlong a, vlong b) { return (vlong)_mm_mul_epu32((__m128i)a, (__m128i)b); }
 #else
@@ -132,7 +138,7 @@ INLINE vlong interleave_odd(vlong a, vlong b) { return (vlong){a[1], b[1]}; }
 /* IEEE halves by integer arithmetic: scaling by a power of two re-biases the exponent, subnormals included. */
 INLINE vfloat widen_fp16(vhalf bits)
 {
-    vuint word = __builtin_convertvector(bits, vuint), magnitude = word & 0x7FFF;
+    vuint word = extend_half(bits), magnitude = word & 0x7FFF;
     vuint finite = (vuint)((vfloat)(magnitude << 13) * 0x1p112f);
     vuint infinite = (magnitude << 13) | 0x7F800000;
     return (vfloat)(choose_bits(magnitude >= 0x7C00, infinite, finite) | ((word & 0x8000) << 16));
@@ -145,18 +151,18 @@ INLINE vhalf narrow_fp16(vfloat value)
     vuint half = choose_bits(magnitude < 0x38800000, subnormal, normal);
     half = choose_bits(magnitude >= 0x47800000, (vuint){0} + 0x7C00, half);
     half = choose_bits(magnitude > 0x7F800000, (vuint){0} + 0x7E00, half);
-    return __builtin_convertvector(half | ((word >> 16) & 0x8000), vhalf);
+    return shorten(half | ((word >> 16) & 0x8000));
 }
 #endif
 #endif
 
 /* bfloat16: the upper half of a float, rounded to nearest, ties to even; NaN stays NaN. */
-INLINE vfloat widen_bf16(vhalf bits) { return (vfloat)(__builtin_convertvector(bits, vuint) << 16); }
+INLINE vfloat widen_bf16(vhalf bits) { return (vfloat)(extend_half(bits) << 16); }
 INLINE vhalf narrow_bf16(vfloat value)
 {
     vuint word = (vuint)value;
     vuint rounded = (word + 0x7FFF + ((word >> 16) & 1)) >> 16;
-    return __builtin_convertvector(choose_bits(value != value, (vuint){0} + 0x7FC0, rounded), vhalf);
+    return shorten(choose_bits(value != value, (vuint){0} + 0x7FC0, rounded));
 }
 
 #endif
