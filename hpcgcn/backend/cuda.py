@@ -1,14 +1,4 @@
-"""The backend for one GPU a rank: CuPy arrays, the kernels of cuda/*.cu, cuBLAS.
-
-Two streams. Everything computes on `compute`; copies between the device and pinned host memory that MPI reads and
-writes run on `communication`, so that they pass by kernels already queued. Events order the two, in both directions:
-
-    before_send      kernels that wrote the message  ->  copy to the host  ->  MPI reads
-    before_receive   copy of the last message to the device is over  ->  MPI writes
-    after_receive    kernels that read the last message  ->  copy to the device  ->  later kernels
-
-With CUDA-aware MPI there is no copy, and the host waits for the kernels instead.
-"""
+"""The backend for one GPU a rank: CuPy arrays, the kernels of cuda/*.cu, cuBLAS. Messages: cuda_messages.py."""
 
 from __future__ import annotations
 
@@ -19,34 +9,13 @@ import numpy as np
 
 from hpcgcn import random
 from hpcgcn.backend import cuda_device, cuda_sparse
-from hpcgcn.backend.base import Backend, Message
+from hpcgcn.backend.base import Backend
 from hpcgcn.backend.cuda_kernels import (BLOCK, C_NAMES, NULL, Kernels, aligned, blocks, boolean, flat_shape, lanes_for,
                                          row_shape)
+from hpcgcn.backend.cuda_messages import CudaMessage
 
 MAX_PARTS = 512                   # partial results of a reduction: fixed, so that sums do not depend on the device
 SHARED_BYTES = 49152              # what every device gives a block without asking
-
-
-class CudaMessage(Message):
-    """A message in device memory, staged through pinned memory or (CUDA-aware) read by MPI where it is."""
-
-    def __init__(self, cupy, nbytes: int, staged: bool, array):
-        self.written, self.free, self.arrived = (cupy.cuda.Event(disable_timing=True) for _ in range(3))
-        self.receiving = False               # between before_receive and after_receive
-        pinned = None
-        if staged:
-            pinned = np.frombuffer(cupy.cuda.alloc_pinned_memory(max(nbytes, 1)), np.uint8, nbytes)
-        super().__init__(array, pinned)
-
-    def __del__(self):
-        # Neither memory may go to someone else while the last copy between them is still to come.
-        if not sys.is_finalizing():
-            self.arrived.synchronize()
-
-    @property
-    def address(self) -> int:
-        """Of the pinned memory."""
-        return self.mpi.ctypes.data
 
 
 class CudaBackend(Backend):
@@ -168,31 +137,13 @@ class CudaBackend(Backend):
         return CudaMessage(self.cupy, nbytes, not self.cuda_aware, self.zeros((nbytes,), np.uint8))
 
     def before_send(self, message):
-        message.written.record(self.compute)
-        if self.cuda_aware:
-            message.written.synchronize()
-        elif len(message.array):
-            self.communication.wait_event(message.written)
-            message.array.data.copy_to_host_async(message.address, len(message.array), self.communication)
-            self.communication.synchronize()
+        message.before_send(self.compute, self.communication)
 
     def before_receive(self, message):
-        message.receiving = True
-        message.free.record(self.compute)
-        if self.cuda_aware:
-            message.free.synchronize()
-        else:
-            message.arrived.synchronize()
+        message.before_receive(self.compute)
 
     def after_receive(self, message):
-        if not message.receiving:
-            raise RuntimeError("after_receive without before_receive: MPI may have overwritten what a copy was reading")
-        message.receiving = False
-        if not self.cuda_aware and len(message.array):
-            self.communication.wait_event(message.free)
-            message.array.data.copy_from_host_async(message.address, len(message.array), self.communication)
-            message.arrived.record(self.communication)
-            self.compute.wait_event(message.arrived)
+        message.after_receive(self.compute, self.communication)
 
     # -- sparse ---------------------------------------------------------------------------------------------------------
     def csr(self, indptr, indices, n_columns, weights=None, row_scale=None, column_scale=None):

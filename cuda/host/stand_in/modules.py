@@ -14,7 +14,7 @@ import numpy as np
 
 from . import arrays, settings, streams
 
-HEADER = Path(__file__).resolve().parent.parent / "cuda_host.h"
+HEADERS = Path(__file__).resolve().parent.parent
 FLAGS = ("-O1", "-g1", "-shared", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", "-fno-gnu-unique",
          "-fvisibility=hidden", "-Wall", "-Wno-unknown-pragmas", "-Wno-class-memaccess")
 MAX_THREADS, MAX_GRID, MAX_SHARED = 1024, (2 ** 31 - 1, 65535, 65535), 49152
@@ -140,9 +140,9 @@ def build(code: str, options: tuple[str, ...], name_expressions: tuple[str, ...]
     kernels = ", ".join(f"cuda_host::describe(&{name})" for name in name_expressions)
     source = WRAPPER.format(name="kernels.cu", code=code, kernels=kernels)
     sanitizers = settings.sanitizers()
-    flags = (*FLAGS, *options, f"-I{HEADER.parent}",
+    flags = (*FLAGS, *options, f"-I{HEADERS}",
              *((f"-fsanitize={sanitizers}", "-fno-sanitize-recover=all") if sanitizers else ()))
-    includes = [HEADER.read_text()]
+    includes = [p.read_text() for p in sorted(HEADERS.glob("*.h"))]
     for option in options:
         if option.startswith("-I"):
             includes += [p.read_text() for p in sorted(Path(option[2:]).glob("*.cuh"))]

@@ -36,10 +36,20 @@ INLINE float add_lanes(vfloat value)
     return total;
 }
 
+/* The first n lanes; 0 in the others, whatever they hold. */
+INLINE vfloat clear_after(vfloat value, int n)
+{
+    vint lanes;
+    for (int lane = 0; lane < LANES; lane++)
+        lanes[lane] = lane;
+    return (vfloat)((vint)value & (lanes < n));
+}
+
 /* dlogits = scale * (softmax - onehot); returns the row's loss. dlogits may be logits. */
 static double softmax_row(const float *logits, float *dlogits, int64_t n_classes, int32_t label, float scale)
 {
     float most = -INFINITY;
+#pragma omp simd reduction(max : most)
     for (int64_t k = 0; k < n_classes; k++)
         most = logits[k] > most ? logits[k] : most;
     const float target = logits[label] - most;
@@ -54,8 +64,7 @@ static double softmax_row(const float *logits, float *dlogits, int64_t n_classes
         const int rest = (int)(n_classes - k);
         const vfloat e = exponential(load_first(logits + k, rest) - most);
         store_first(dlogits + k, e, rest);
-        for (int lane = 0; lane < rest; lane++)
-            sums[lane] += e[lane];
+        sums += clear_after(e, rest);
     }
     const float total = add_lanes(sums), factor = 1.0f / total;
 #pragma omp simd
@@ -127,8 +136,7 @@ static double sigmoid_row(const float *logits, const uint8_t *targets, float *dl
         for (int lane = 0; lane < rest; lane++)
             target[lane] = targets[k + lane];
         store_first(dlogits + k, sigmoid_vector(load_first(logits + k, rest), target, scale, &loss), rest);
-        for (int lane = 0; lane < rest; lane++)
-            sum += (double)loss[lane];
+        sum += (double)add_lanes(clear_after(loss, rest));
     }
     return sum;
 }

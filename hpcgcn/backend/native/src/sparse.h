@@ -42,15 +42,19 @@ static void run_spmm_transposed_add(call *c)
 static void drop_entries(const int32_t *columns, const float *weights, float *out, int n, philox_key key, int64_t id,
                          uint32_t threshold, float scale)
 {
-    vlong block = {0};
+    uint64_t blocks[COUNTERS] = {0};
     for (int lane = 0; lane < n; lane++)
-        block[lane] = (uint32_t)columns[lane] / 8;
+        blocks[lane] = (uint32_t)columns[lane] / 8;
+    vlong block;
+    memcpy(&block, blocks, sizeof block);
     const uint64_t node = (uint64_t)id;
     philox_state c = {{block, (vlong){0} + (node & 0xFFFFFFFFu), (vlong){0} + (node >> 32), (vlong){0}}};
     c = philox(c, key);
+    uint64_t words[4][COUNTERS];
+    memcpy(words, c.word, sizeof words);
     for (int lane = 0; lane < n; lane++) {
         const int half = columns[lane] % 8;
-        const uint32_t bits = (uint32_t)(c.word[half / 2][lane] >> (half % 2 * 16)) & 0xFFFF;
+        const uint32_t bits = (uint32_t)(words[half / 2][lane] >> (half % 2 * 16)) & 0xFFFF;
         out[lane] = bits >= threshold ? (weights ? weights[lane] : 1.0f) * scale : 0.0f;
     }
 }
