@@ -20,6 +20,7 @@ from hpcgcn.graph.components import largest_component
 from hpcgcn.graph.csr import entry_positions, index_dtype, take_indptr
 from hpcgcn.graph.data import TRAIN, Graph, SparseRows
 
+_DENSE_SHARE = 0.2         # of sparse features
 _NODES_PER_EDGE = 100      # more nodes than this an edge are taken for a mistake in the ids
 
 
@@ -58,7 +59,7 @@ def _graph(draft: Draft, choices: Choices, temporary: str) -> tuple[Graph, list[
     if draft.features is None:
         notes.append(f"no features in the files: made from the graph (--make-features {choices.make_features})")
         extra = {**extra, "made_features": choices.make_features}
-    features = make_features(choices.make_features, indptr) if draft.features is None else draft.features
+    features = make_features(choices.make_features, indptr) if draft.features is None else _stored(draft.features, notes)
     graph = Graph(indptr, indices, features, labels, np.zeros((1, n_nodes), np.uint8) if draft.split is None else draft.split,
                   n_classes, directed, draft.node_names, draft.source, extra)
     if choices.largest_component:
@@ -91,6 +92,14 @@ def _csr(draft: Draft, choices: Choices, temporary: str, notes: list[str]) -> tu
     if spool.n_loops:
         notes.append(f"{spool.n_loops:,} self loops dropped (the models add theirs)")
     return indptr, indices
+
+
+def _stored(features, notes: list[str]):
+    """Sparse features that are hardly sparse take less time, and hardly more space, as dense ones."""
+    if not isinstance(features, SparseRows) or len(features.indices) <= _DENSE_SHARE * features.shape[0] * features.shape[1]:
+        return features
+    notes.append(f"more than {100 * _DENSE_SHARE:.0f}% of the sparse features are not zero: stored dense")
+    return features.to_dense()
 
 
 def _one_way(indptr: np.ndarray, indices: np.ndarray, n_nodes: int) -> bool:
