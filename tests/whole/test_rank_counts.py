@@ -23,7 +23,7 @@ STRANGE = {"precise": {"backend": "reference", "dtype": "float64"}, "sparse": {}
 def strange_models(name: str, n_ranks: int) -> list[str]:
     """Which models are tried with a strange setting: all on one rank, on several two that change with their number."""
     known = MODELS[:2] if name == "linear-end" else MODELS
-    return list(known) if n_ranks == 1 else [known[(n_ranks + k) % len(known)] for k in (0, 2)]
+    return list(known) if n_ranks == 1 else [known[(n_ranks + k) % len(known)] for k in (0, len(known) // 2)]
 
 
 def jobs_of(sources: dict, n_ranks: int) -> list[dict]:

@@ -1,0 +1,236 @@
+"""Exchanges in all modes against the same arithmetic done here, with canaries behind every message buffer."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from parts import awkward, cut
+
+from hpcgcn.backend.base import Message
+from hpcgcn.backend.reference import ReferenceBackend
+from hpcgcn.exchange.codecs import Draw, Rows, make_codec
+from hpcgcn.exchange.exchange import Exchange, Policy
+from hpcgcn.exchange.schedules import Linear, Schedule, Steps
+from hpcgcn.graph.local import build_local
+from hpcgcn.parallel.partition import Cut
+
+pytestmark = [pytest.mark.mpi, pytest.mark.timeout(60)]
+
+EPOCHS, SEED, LAYER, CANARY = 7, 11, 2, 0xC5
+WIDTHS = (1, 3, 8, 41)
+
+
+class Guarded(ReferenceBackend):
+    """The reference backend with canaries behind its messages."""
+
+    def __init__(self):
+        super().__init__(np.float32)
+        self.guards = []
+
+    def message(self, nbytes):
+        whole = super().message(nbytes + 64).array
+        whole[nbytes:] = CANARY
+        self.guards.append(whole[nbytes:])
+        return Message(whole[:nbytes])
+
+    def check(self):
+        assert all((guard == CANARY).all() for guard in self.guards), "something was written past the end of a message"
+
+
+CODECS = {
+    "fp32": (make_codec("fp32"), Schedule(1)), "fp16": (make_codec("fp16"), Schedule(1)), "bf16": (make_codec("bf16"), Schedule(1)),
+    "1bit": (make_codec("1bit"), Schedule(1)), "2bit": (make_codec("2bit"), Schedule(2)),
+    "4bit": (make_codec("4bit", wide_parameters=True), Schedule(4)), "8bit-nearest": (make_codec("8bit", nearest=True), Schedule(8)),
+    "bits-rising": (make_codec("bits"), Steps([(0, 1), (2, 4), (4, 16), (5, 32)])),
+    "subset": (make_codec("subset"), Schedule(2.5)), "subset-rescaled": (make_codec("subset", rescale=True), Schedule(3)),
+    "subset-moving": (make_codec("subset"), Linear(41, 1, 1.5, EPOCHS)), "nodes": (make_codec("nodes"), Schedule(3)),
+    "nodes-moving": (make_codec("nodes"), Linear(1, 20, 1.0, EPOCHS)),
+}
+MODES = {
+    "sync": {}, "stale": {"staleness": 1}, "stale-first-sync": {"staleness": 1, "first_epoch": "sync"},
+    "bounded": {"staleness": 1, "refresh_every": 3}, "smooth": {"staleness": 1, "smoothing": 0.8},
+    "smooth-corrected-bounded": {"staleness": 1, "smoothing": 0.6, "smoothing_correction": True, "refresh_every": 4},
+    "feedback": {"error_feedback": True}, "feedback-stale": {"error_feedback": True, "staleness": 1},
+    "residual": {"residual": True}, "residual-smooth": {"residual": True, "staleness": 1, "smoothing": 0.5},
+}
+
+
+def values(ids: np.ndarray, epoch: int, sender: int, width: int) -> np.ndarray:
+    """What `sender` sends for these nodes in an epoch: known to all, so that a receiver can work it out."""
+    rows = [np.random.default_rng([int(i), epoch, sender]).standard_normal(width) for i in ids]
+    return np.array(rows, np.float32).reshape(len(ids), width)
+
+
+class Expected:
+    """What arrives from one peer and what is used of it, worked out from the codec alone."""
+
+    def __init__(self, policy: Policy, route, sender: int, width: int):
+        self.policy, self.route, self.sender, self.width = policy, route, sender, width
+        shape = (len(route.incoming), width)
+        self.memory, self.has, self.average, self.n = np.zeros(shape, np.float32), np.zeros(shape, np.float32), np.zeros(shape), 0
+        self.late = np.zeros(shape)
+
+    def coded(self, rows: np.ndarray, epoch: int) -> np.ndarray:
+        """Through the codec and back."""
+        backend, policy, ids = ReferenceBackend(np.float32), self.policy, self.route.incoming.host_ids
+        all_rows, draw = Rows(None, ids, ids), Draw(SEED, epoch, LAYER, self.route.in_lane)
+        rate, out = policy.rate.rate(epoch), np.full(rows.shape, 7.0, np.float32)
+        data = np.zeros(policy.codec.nbytes(backend, all_rows, self.width, rate, draw), np.uint8)
+        if rows.size:
+            policy.codec.encode(backend, rows, all_rows, rate, draw, data)
+            policy.codec.decode(backend, data, all_rows, rate, draw, out)
+        return out
+
+    def used(self, epoch: int) -> np.ndarray:
+        rows, policy = values(self.route.incoming.host_ids, epoch, self.sender, self.width), self.policy
+        if policy.error_feedback:
+            wanted = rows + self.memory
+            arrived = self.coded(wanted, epoch)
+            self.memory = wanted - arrived
+        elif policy.residual:
+            self.has = self.has + self.coded(rows - self.has, epoch)
+            arrived = self.has
+        else:
+            arrived = self.coded(rows, epoch)
+        late = self.late
+        self.average, self.n = policy.smoothing * self.average + (1 - policy.smoothing) * arrived, self.n + 1
+        correction = 1 - policy.smoothing ** self.n if policy.smoothing_correction else 1.0
+        self.late = self.average / correction if policy.smoothing else arrived
+        refresh = policy.refresh_every and epoch % policy.refresh_every == policy.refresh_every - 1
+        now = not policy.staleness or refresh or (epoch == 0 and policy.first_epoch == "sync")
+        return arrived if now else late
+
+
+def exchange_of(comm, backend, cut_graph, direction, width, policy, tag) -> Exchange:
+    n_landing = cut_graph.local.n_halo if direction == "forward" else cut_graph.local.plan.n_sent
+    return Exchange(comm, backend, cut_graph.routes(direction), n_landing, width, policy, seed=SEED, layer=LAYER, tag=tag)
+
+
+def sent_rows(local, direction, epoch, sender, width) -> np.ndarray:
+    ids = local.ids if direction == "forward" else local.halo_ids
+    return values(ids, epoch, sender, width)
+
+
+def refused(codec: str, mode: str) -> bool:
+    """Combinations that check_combination does not let through: feedback of samples that are scaled up."""
+    return ("feedback" in mode or "residual" in mode) and (codec.startswith("nodes") or codec == "subset-rescaled")
+
+
+@pytest.mark.parametrize("codec, mode", [(c, m) for c in CODECS for m in MODES if not refused(c, m)])
+def test_what_arrives_and_when_it_is_used(comm, codec, mode):
+    kinds = ("random", "one-node-parts", "no-halo", "empty-part")
+    number = list(CODECS).index(codec) + list(MODES).index(mode)
+    direction = ("forward", "backward")[list(MODES).index(mode) % 2]
+    graph, owner = awkward(kinds[number % len(kinds)], comm.size, n_nodes=24, n_edges=40)
+    local = build_local(comm, cut(graph, owner, comm.rank, comm.size), True)
+    backend, width = Guarded(), WIDTHS[number % 4]
+    policy = Policy(*CODECS[codec], **MODES[mode])
+    cut_graph = Cut(backend, local, "symmetric")
+    exchange = exchange_of(comm, backend, cut_graph, direction, width, policy, tag=5)
+    expected = [Expected(policy, route, route.peer, width) for route in exchange.routes]
+    for epoch in range(EPOCHS):
+        exchange.start(sent_rows(local, direction, epoch, comm.rank, width), epoch)
+        found = exchange.finish()
+        for route, peer in zip(exchange.routes, expected):
+            np.testing.assert_allclose(found[route.landing], peer.used(epoch), rtol=2e-5, atol=2e-5, err_msg=f"epoch {epoch}")
+    exchange.close()
+    backend.check()
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_meters_count_what_the_formulas_say(comm, codec):
+    graph, owner = awkward("random", comm.size)
+    local = build_local(comm, cut(graph, owner, comm.rank, comm.size), True)
+    backend, width, policy = ReferenceBackend(np.float32), 41, Policy(*CODECS[codec])
+    exchange = exchange_of(comm, backend, Cut(backend, local, "symmetric"), "forward", width, policy, tag=6)
+    for epoch in range(EPOCHS):
+        before = dataclasses.replace(exchange.meter)
+        exchange.start(sent_rows(local, "forward", epoch, comm.rank, width), epoch)
+        exchange.finish()
+        sent, received = exchange.meter.bytes_sent - before.bytes_sent, exchange.meter.bytes_received - before.bytes_received
+        assert comm.allreduce(sent) == comm.allreduce(received)
+        n_rows, rate = local.plan.n_sent, policy.rate.rate(epoch)
+        header = 8 if codec == "4bit" else 4
+        bits = max(b for b in (1, 2, 4, 8, 16, 32) if b <= rate) if "bit" in codec else 0
+        row_bytes = {"fp32": 4 * width, "fp16": 2 * width, "bf16": 2 * width, 16: 2 * width, 32: 4 * width}
+        if bits:
+            assert sent == n_rows * row_bytes.get(bits, header + -(-width * bits // 8))
+            assert exchange.meter.bytes_parameters - before.bytes_parameters == (n_rows * header if bits < 16 else 0)
+        elif codec.startswith("subset"):
+            assert sent == n_rows * 4 * max(1, int(width / rate))
+        elif codec in row_bytes:
+            assert sent == n_rows * row_bytes[codec]
+        else:
+            assert sent % (4 * width) == 0 and (sent == n_rows * 4 * width or rate > 1)
+        assert exchange.meter.bytes_plain - before.bytes_plain == n_rows * 4 * width
+    exchange.close()
+
+
+@pytest.mark.parametrize("mode", [m for m in MODES if m != "sync"])
+def test_a_restored_exchange_goes_on_with_the_same_bits(comm, mode):
+    graph, owner = awkward("random", comm.size)
+    local = build_local(comm, cut(graph, owner, comm.rank, comm.size), True)
+    backend, width = ReferenceBackend(np.float32), 8
+    policy, cut_graph = Policy(*CODECS["4bit"], **MODES[mode]), Cut(backend, local, "symmetric")
+
+    def run(exchange, epochs):
+        found = []
+        for epoch in epochs:
+            exchange.start(sent_rows(local, "forward", epoch, comm.rank, width), epoch)
+            found.append(exchange.finish().copy())
+        return found
+
+    first, second, third = (exchange_of(comm, backend, cut_graph, "forward", width, policy, tag) for tag in (8, 9, 10))
+    straight = run(first, range(8))
+    run(second, range(5))
+    state = second.state()
+    assert third.fits(state) and not third.fits({})
+    assert not third.fits(state | {"ids": state["ids"] + 1}) or comm.size == 1
+    third.restore(state)
+    for a, b in zip(run(third, range(5, 8)), straight[5:]):
+        np.testing.assert_array_equal(a, b)
+    for exchange in (first, second, third):
+        exchange.close()
+
+
+def test_an_exchange_that_starts_anew_begins_synchronously(comm):
+    graph, owner = awkward("random", comm.size)
+    local = build_local(comm, cut(graph, owner, comm.rank, comm.size), True)
+    backend = ReferenceBackend(np.float32)
+    exchange = exchange_of(comm, backend, Cut(backend, local, "symmetric"), "forward", 3,
+                           Policy(make_codec("fp32"), Schedule(1), staleness=1), tag=12)
+    exchange.start_anew()
+    for epoch in (7, 8):
+        exchange.start(sent_rows(local, "forward", epoch, comm.rank, 3), epoch)
+        found = exchange.finish()
+        for route in exchange.routes:
+            np.testing.assert_array_equal(found[route.landing], values(route.incoming.host_ids, 7, route.peer, 3))
+    exchange.close()
+
+
+def test_messages_larger_than_a_window_arrive_whole(comm, monkeypatch):
+    """Small pieces and a small window, several exchanges in flight: everything is held back at some time."""
+    from hpcgcn.mpi import progress
+    monkeypatch.setattr(progress, "PIECE_BYTES", 64)
+    monkeypatch.setattr(progress, "MOST_PIECES", 1000)
+    monkeypatch.setattr(progress, "LEAST_WINDOW", 100)
+    monkeypatch.setattr(progress._in_flight, "window", 128)
+    graph, owner = awkward("random", comm.size, n_nodes=60, n_edges=300)
+    local = build_local(comm, cut(graph, owner, comm.rank, comm.size), True)
+    backend = Guarded()
+    cut_graph = Cut(backend, local, "symmetric")
+    modes = [{"staleness": 1}, {}, {"staleness": 1, "refresh_every": 2}, {}]
+    exchanges = [exchange_of(comm, backend, cut_graph, direction, 8 + k, Policy(make_codec("fp32"), Schedule(1), **mode), 20 + k)
+                 for k, (mode, direction) in enumerate(zip(modes, ["forward", "backward"] * 2))]
+    expected = [[Expected(e.policy, route, route.peer, e.width) for route in e.routes] for e in exchanges]
+    for epoch in range(5):
+        for exchange, direction in zip(exchanges, ["forward", "backward"] * 2):
+            exchange.start(sent_rows(local, direction, epoch, comm.rank, exchange.width), epoch)
+        progress.sum_in_place(comm, np.ones(5))
+        for exchange, peers in zip(exchanges, expected):
+            found = exchange.finish()
+            for route, peer in zip(exchange.routes, peers):
+                np.testing.assert_allclose(found[route.landing], peer.used(epoch), rtol=1e-6)
+    for exchange in exchanges:
+        exchange.close()
+    backend.check()

@@ -1,0 +1,102 @@
+"""Training on parts cut by hand, awkward ones among them, against one rank that holds the whole graph."""
+
+import numpy as np
+import pytest
+from parts import KINDS, awkward, cut
+from small_graphs import make_trainer
+
+from hpcgcn.backend.reference import ReferenceBackend
+from hpcgcn.config import make_config
+from hpcgcn.errors import ConfigError, GraphError
+from hpcgcn.graph.data import TRAIN, VAL, Part
+from hpcgcn.mpi.world import agree
+from hpcgcn.train.trainer import Trainer
+
+pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
+
+EPOCHS = 4
+SETTINGS = {"backend": "reference", "dtype": "float64", "layers": 3, "hidden": 7, "dropout": 0.4, "lr": 0.03, "seed": 1}
+
+
+def losses(trainer, epochs=EPOCHS) -> list[float]:
+    return [trainer.run_epoch()[0] for _ in range(epochs)]
+
+
+def trainer_on(comm, graph, owner, **settings) -> Trainer:
+    config = make_config(SETTINGS | settings)
+    with agree(comm):
+        return Trainer(comm, ReferenceBackend(np.float64), cut(graph, owner, comm.rank, comm.size), config)
+
+
+@pytest.mark.parametrize("inductive", [False, True])
+@pytest.mark.parametrize("model", ["gcn", "sage", "gcnii", "resgcn"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_awkward_cuts_change_nothing(comm, kind, model, inductive):
+    method = "vanilla" if (model in ("gcn", "resgcn")) == inductive else "overlap"
+    graph, owner = awkward(kind, comm.size, directed=model in ("sage", "gcnii"), sparse=kind == "blocks",
+                           multilabel=kind == "random")
+    settings = {"model": model, "inductive": inductive, "precompute": "no" if kind in ("no-halo", "random") else "auto"}
+    control = make_trainer(graph, **SETTINGS, **settings)
+    trainer = trainer_on(comm, graph, owner, **settings, method=method)
+    np.testing.assert_allclose(losses(trainer), losses(control), rtol=1e-9)
+    found, wanted = trainer.evaluate(), control.evaluate()
+    assert found == pytest.approx(wanted, nan_ok=True)
+    trainer.close()
+
+
+def test_a_rank_without_train_nodes(comm):
+    """All train nodes are with rank 0: the others have nothing to add in the transductive case, no nodes in the inductive."""
+    graph, owner = awkward("random", comm.size)
+    graph.split[0] = np.where(owner == 0, TRAIN, VAL)
+    for inductive in (False, True):
+        for method in ("overlap", "pipegcn-gf", "sylvie-a", "bns"):
+            trainer = trainer_on(comm, graph, owner, inductive=inductive, method=method)
+            found = losses(trainer)
+            if method == "overlap":
+                np.testing.assert_allclose(found, losses(make_trainer(graph, **SETTINGS, inductive=inductive)), rtol=1e-9)
+            trainer.evaluate()
+            trainer.close()
+
+
+def test_no_train_nodes_at_all_is_refused_by_all(comm):
+    graph, owner = awkward("random", comm.size)
+    graph.split[0] = VAL
+    for inductive in (False, True):
+        with pytest.raises(GraphError, match="no labelled training nodes"):
+            trainer_on(comm, graph, owner, inductive=inductive)
+
+
+def test_one_class_trains(comm):
+    graph, owner = awkward("random", comm.size, n_classes=1)
+    assert losses(trainer_on(comm, graph, owner)) == pytest.approx([0.0] * EPOCHS)
+
+
+def test_a_graph_without_edges(comm):
+    graph, owner = awkward("random", comm.size, n_edges=0)
+    np.testing.assert_allclose(losses(trainer_on(comm, graph, owner)), losses(make_trainer(graph, **SETTINGS)), rtol=1e-9)
+
+
+def test_single_is_for_one_rank(comm):
+    graph, owner = awkward("random", comm.size)
+    if comm.size == 1:
+        assert trainer_on(comm, graph, owner, parallel="single").engine.parallel == "single"
+        return
+    with pytest.raises(ConfigError, match="one rank"):
+        trainer_on(comm, graph, owner, parallel="single")
+
+
+def test_float32_ranks_end_with_the_same_parameters(comm):
+    """No rank may drift: parameters are updated by each rank for itself."""
+    graph, owner = awkward("random", comm.size)
+    config = make_config(SETTINGS | {"dtype": "float32", "method": "sylvie-a", "clip": 0.5})
+    trainer = Trainer(comm, ReferenceBackend(np.float32), cut(graph, owner, comm.rank, comm.size), config)
+    losses(trainer, 10)
+    assert len(set(comm.allgather(trainer.parameters.value.tobytes()))) == 1
+    trainer.close()
+
+
+def test_the_whole_part_is_a_part(comm):
+    graph, _ = awkward("random", comm.size)
+    mine, whole = cut(graph, np.zeros(graph.n_nodes, int), 0, 1), Part.whole(graph)
+    for name in ("offsets", "indptr", "indices", "original_ids", "split"):
+        np.testing.assert_array_equal(getattr(mine, name), getattr(whole, name))
