@@ -183,7 +183,10 @@ def make_config(given: dict | None = None, toml_path: str | None = None, where: 
         spec = field_named(key, where)
         chosen[spec.name] = checked(spec, value, where)
     method = chosen.get("method", FIELDS["method"].default)
-    return Config(**(dict(PRESETS[method].settings) | chosen))
+    preset = dict(PRESETS[method].settings)
+    if "codec" in chosen:
+        preset.pop("rate", None)         # it was meant for the preset's own codec
+    return Config(**(preset | chosen))
 
 
 def to_toml(config: Config, comments: bool = False) -> str:

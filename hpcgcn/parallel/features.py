@@ -117,7 +117,8 @@ class TransposedAggregation(Aggregation):
         width, mine = target.shape[1], layout.rows(layout.rank, block)
         backend.copy(self.slice_out[mine[0]:mine[1]], target[:, layout.columns(layout.rank, width)])
         for route, piece in zip(exchange.routes, exchange.landings):
-            backend.copy(piece, target[:, layout.columns(route.peer, width)])
+            if len(piece):               # more ranks than columns: some own none
+                backend.copy(piece, target[:, layout.columns(route.peer, width)])
         if self.whole is not None:
             backend.axpby(1.0, self.out[start:stop], 1.0, target, self.out[start:stop])
         return start, stop
