@@ -1,0 +1,129 @@
+"""jobs/lab/hosts: hosts with a limited network on this machine, which leave no trace however they end."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from labs import JOBS, need, processes_with, wait_until
+from launch import end, launch, mpiexec, rank_environment
+
+from hpcgcn.graph.generate import generate_sbm
+from hpcgcn.graph.store import write_graph
+from hpcgcn.train import checkpoint
+
+need("ip", "tc", "nsenter", "taskset")
+
+LAB = str(JOBS / "lab" / "hosts")
+
+
+def environment() -> dict[str, str]:
+    env = rank_environment({"MPIEXEC": " ".join(mpiexec())})
+    return env | {"PATH": env["PATH"] + ":/usr/sbin:/sbin"}
+
+
+def lab(*args, cwd=None, timeout=120) -> subprocess.CompletedProcess:
+    return subprocess.run([LAB, *map(str, args)], cwd=cwd, env=environment(), capture_output=True, text=True, timeout=timeout)
+
+
+def links() -> str:
+    return subprocess.run(["ip", "-brief", "link"], capture_output=True, text=True, env=environment(), check=True).stdout
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("hosts")
+    write_graph(folder / "g.h5", generate_sbm(500, 10, 12, 4, seed=1))
+    return folder
+
+
+def final(folder, name):
+    return checkpoint.load(checkpoint.checkpoint_folders(str(folder / "runs" / name / "checkpoints"))[-1][1])
+
+
+@pytest.mark.parametrize("method", ["overlap", "sylvie-a"])
+def test_training_over_tcp_equals_training_over_shared_memory(folder, method):
+    args = ["hpcgcn", "train", "g.h5", "--hidden", "16", "--epochs", "12", "--method", method]
+    done = lab("--hosts", 2, "--rate", "200mbit", "--", *args, "--name", f"tcp-{method}", cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    launch(2, [*args, "--name", f"memory-{method}"], cwd=folder).check()
+    over_tcp, in_memory = final(folder, f"tcp-{method}"), final(folder, f"memory-{method}")
+    assert over_tcp.epoch == 12
+    np.testing.assert_array_equal(over_tcp.parameters, in_memory.parameters)
+
+
+def test_hosts_have_names_links_of_the_rate_and_nothing_else():
+    before = links()
+    done = lab("--hosts", 3, "--rate", "50mbit", "--", "sh", "-c",
+               "echo $(hostname) $(ip -o link | wc -l) $(tc qdisc show dev eth0)")
+    assert done.returncode == 0, done.stderr
+    lines = sorted(done.stdout.splitlines())
+    assert [line.split()[0] for line in lines] == ["h1", "h2", "h3"]
+    assert all(line.split()[1] == "2" and "tbf" in line and "rate 50Mbit" in line for line in lines), lines
+    assert links() == before
+
+
+def test_exit_code_of_the_command_is_the_labs():
+    assert lab("--", "sh", "-c", "exit 75").returncode == 75
+
+
+def test_two_labs_at_once_do_not_meet():
+    jobs = [subprocess.Popen([LAB, "--", "sh", "-c", "hostname; sleep 2"], env=environment(), stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    try:
+        for job in jobs:
+            stdout, stderr = job.communicate(timeout=60)
+            assert job.returncode == 0, stderr
+            assert sorted(stdout.split()) == ["h1", "h2"]
+    finally:
+        for job in jobs:
+            job.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_lab_that_is_killed_takes_everything_with_it(tmp_path, number):
+    mark = f"{tmp_path}/the-command"
+    before = links()
+    job = subprocess.Popen([LAB, "--", "sh", "-c", f"echo up > $OMPI_COMM_WORLD_RANK$PMI_RANK.up; exec tail -f /dev/null {mark}"],
+                           cwd=tmp_path, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                           start_new_session=True)
+    try:
+        wait_until(lambda: len(list(tmp_path.glob("*.up"))) == 2, "both ranks")
+        assert len(processes_with(mark)) >= 3
+        job.send_signal(number)
+        assert job.wait(30) == (-number if number == signal.SIGKILL else 128 + number)
+        wait_until(lambda: not processes_with(mark), "the end of all ranks", 20)
+    finally:
+        end(job)
+    assert links() == before
+
+
+def test_a_link_can_change_while_the_command_runs():
+    script = 'for i in $(seq 100); do tc qdisc show dev eth0 | grep -q "rate 5Mbit" && echo $(hostname) && exit; sleep 0.1; done'
+    done = lab("--rate", "50mbit", "--change", "0.5:h2:5mbit", "--", "sh", "-c", f"test $(hostname) = h1 || {{ {script}; }}")
+    assert (done.returncode, done.stdout) == (0, "h2\n"), done.stderr
+
+
+@pytest.mark.parametrize("args, words", [
+    (["--rate", "fast", "--", "true"], "1gbit"),
+    (["--change", "5:h9:down", "--", "true"], "no host h9"),
+    (["--hosts", "0", "--", "true"], "1 to 250 hosts"),
+    (["--hosts", "2"], "usage"),
+])
+def test_wrong_arguments_are_explained(args, words):
+    done = lab(*args)
+    assert done.returncode == 2
+    assert words in done.stderr and "Traceback" not in done.stderr
+
+
+def test_missing_tools_and_rights_are_named(tmp_path):
+    (tmp_path / "python3").symlink_to(sys.executable)
+    (tmp_path / "env").symlink_to("/usr/bin/env")
+    done = subprocess.run([LAB, "--", "true"], env={"PATH": str(tmp_path)}, capture_output=True, text=True)
+    assert done.returncode == 2 and "iproute2" in done.stderr
+    if os.path.exists("/usr/bin/python3") and os.access(LAB, os.X_OK):
+        done = subprocess.run(["/usr/bin/python3", LAB, "--", "true"], env={"PATH": "/usr/bin:/bin"}, user=65534, cwd="/",
+                              capture_output=True, text=True)
+        assert done.returncode == 2 and ("root" in done.stderr or "denied" in done.stderr)
