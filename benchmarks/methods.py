@@ -150,7 +150,10 @@ def work(jobs_path: str, path: str):
         # What a run that failed left in flight must not reach the next one: each has messages of its own.
         own = comm.Dup()
         try:
-            summary = train_model(path, config, own).summary
+            result = train_model(path, config, own)
+            if result.exit_code:
+                sys.exit(result.exit_code)          # asked to stop: all ranks are, and the run will be repeated
+            summary = result.summary
             outcome = f"test {summary['best']['test']:.4f}, {1000 * summary['seconds_per_epoch']:.1f} ms/epoch"
             own.Free()
         except HpcgcnError as error:
@@ -174,12 +177,16 @@ def note_failure(folder: str, text: str):
 def is_complete(folder: str, config) -> bool:
     """Has this very configuration been trained to its end (or to its failure)?"""
     from hpcgcn.config import to_toml
+    from hpcgcn.train.folder import RunFolder
     try:
         with open(os.path.join(folder, "config.toml")) as file:
             same = _without_overwrite(file.read()) == _without_overwrite(to_toml(config))
     except OSError:
         return False
-    return same and any(os.path.exists(os.path.join(folder, name)) for name in ("summary.json", "failed.txt"))
+    if not same or os.path.exists(os.path.join(folder, "failed.txt")):
+        return same
+    summary = RunFolder(folder).read_summary()
+    return summary is not None and not summary["stopped_early"]
 
 
 def _without_overwrite(text: str) -> list[str]:
