@@ -4,13 +4,16 @@ HELP = "classes, logits or embeddings of every node"
 
 
 def add_arguments(parser):
-    parser.add_argument("run", help="folder of a run (runs/NAME), or of one checkpoint")
+    parser.add_argument("run", nargs="?", help="folder of a run (runs/NAME), or of one checkpoint; left out with --weights")
     parser.add_argument("graph", help="a graph file, or a partition file for this number of ranks")
-    parser.add_argument("-o", "--output", required=True, help="HDF5 file to write, rows in the order of the graph file")
+    parser.add_argument("-o", "--output", required=True, help="HDF5 (.h5) or CSV (.csv) file to write, rows in the order of the graph")
     parser.add_argument("--what", choices=("classes", "logits", "embeddings"), default="classes")
     parser.add_argument("--layer", type=int, default=1, help="which hidden layer's embeddings; 1 is the first")
     parser.add_argument("--which", choices=("best", "last"), default="best", help="parameters of the best validation, or the last")
     parser.add_argument("--backend", help="another backend than the run's")
+    parser.add_argument("--weights", metavar="FILE", help="a model trained elsewhere: safetensors or .pt of PyG or DGL, in place of a run")
+    from hpcgcn.cli.weights import add_constants
+    add_constants(parser)
 
 
 def run(args) -> int:
@@ -21,11 +24,28 @@ def run(args) -> int:
 def _predict(comm, args) -> int:
     import sys
 
-    from hpcgcn.cli.evaluate import overrides
-    from hpcgcn.train.inference import open_model, predict
-    model = open_model(comm, args.run, args.graph, args.which, overrides(args))
-    predict(comm, model, args.output, args.what, args.layer, " ".join(sys.argv))
+    from hpcgcn.train.inference import predict
+    model = _model(comm, args)
+    predict(comm, model, args.output, args.what, args.layer, " ".join(sys.argv), args.graph)
     model.close()
     if comm.rank == 0:
         print(f"{args.what} of {model.part.n_nodes} nodes: {args.output}")
     return 0
+
+
+def _model(comm, args):
+    """The model of a run, or of a weight file."""
+    from hpcgcn.cli.evaluate import overrides
+    from hpcgcn.cli.weights import constants
+    from hpcgcn.errors import ConfigError
+    from hpcgcn.mpi.world import agree
+    with agree(comm):
+        if (args.run is None) == (args.weights is None):
+            raise ConfigError("predict takes either the folder of a run or --weights FILE, and then the graph")
+        if constants(args) and args.run is not None:
+            raise ConfigError("--alpha, --lambda and --self-loops go with --weights; a run knows its own")
+    if args.weights is not None:
+        from hpcgcn.weights.files import open_weights
+        return open_weights(comm, args.weights, args.graph, constants(args), overrides(args))
+    from hpcgcn.train.inference import open_model
+    return open_model(comm, args.run, args.graph, args.which, overrides(args))

@@ -69,7 +69,7 @@ def save(comm, folder: str, snapshot: Snapshot, specs, exchanges: dict, config: 
             _make_empty(temporary)
     with agree(comm):
         if comm.rank == 0:
-            _write_model(os.path.join(temporary, "model.h5"), snapshot, specs, config, command)
+            write_model(os.path.join(temporary, "model.h5"), snapshot, specs, config, command)
         if any(exchanges.values()):
             _write_exchanges(os.path.join(temporary, exchange_name(comm.rank, comm.size)), snapshot.epoch, exchanges, command)
     with agree(comm):
@@ -99,7 +99,8 @@ def _publish(temporary: str, final: str, folder: str, epoch: int, keep: int):
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _write_model(path: str, snapshot: Snapshot, specs, config: Config, command: str):
+def write_model(path: str, snapshot: Snapshot, specs, config: Config, command: str):
+    """The file model.h5 of a checkpoint folder."""
     with atomic_h5(path) as file:
         write_header(file, "checkpoint", command=command, settings={"config": to_toml(config)}, epoch=snapshot.epoch,
                      step=snapshot.step, n_ranks=snapshot.n_ranks, best_epoch=snapshot.best.epoch, best_val=snapshot.best.val,

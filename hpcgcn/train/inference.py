@@ -8,15 +8,15 @@ import tomllib
 import numpy as np
 
 from hpcgcn.config import Config, make_config
-from hpcgcn.errors import CheckpointError, ConfigError, FileError
-from hpcgcn.graph.atomic import atomic_h5
+from hpcgcn.errors import CheckpointError, ConfigError
 from hpcgcn.graph.data import Part
-from hpcgcn.graph.header import header, write_header
+from hpcgcn.graph.header import header
 from hpcgcn.mpi.world import agree, on_root
 from hpcgcn.nn.models import parameter_specs
 from hpcgcn.nn.parameters import Parameters
 from hpcgcn.train import checkpoint
 from hpcgcn.train.engine import Engine
+from hpcgcn.train.predictions import write_predictions
 from hpcgcn.train.run import open_backend
 from hpcgcn.train.scores import scores
 from hpcgcn.train.source import load_part
@@ -104,8 +104,11 @@ def gather_rows(comm, local: np.ndarray, ids: np.ndarray, n_nodes: int, write):
         write(*comm.recv(source=rank, tag=7))
 
 
-def predict(comm, model: TrainedModel, path: str, what: str = "classes", layer: int = 1, command: str = ""):
-    """Write predictions to HDF5, in global node order. Collective."""
+def predict(comm, model: TrainedModel, path: str, what: str = "classes", layer: int = 1, command: str = "", graph: str = ""):
+    """Write predictions to HDF5 or CSV, in global node order, with the user's own ids if `graph` is a file with names.
+
+    Collective.
+    """
     with agree(comm):
         local = model.rows(what, layer)
     ids, n_nodes = model.engine.local.ids, model.part.n_nodes
@@ -116,12 +119,4 @@ def predict(comm, model: TrainedModel, path: str, what: str = "classes", layer: 
             # The ids are a permutation, so rows are put in order in memory and written once.
             whole = np.empty((n_nodes, *local.shape[1:]), local.dtype)
             gather_rows(comm, local, ids, n_nodes, whole.__setitem__)
-            _write_predictions(path, what, whole, layer, command)
-
-
-def _write_predictions(path: str, what: str, rows: np.ndarray, layer: int, command: str):
-    if not path.endswith((".h5", ".hdf5")):
-        raise FileError(f"{path}: predictions are HDF5; give a name that ends in .h5")
-    with atomic_h5(path) as file:
-        write_header(file, "predictions", command=command, settings={"what": what, "layer": layer}, n_nodes=len(rows))
-        file[what] = rows
+            write_predictions(path, what, whole, layer, command, graph)

@@ -1,0 +1,63 @@
+"""hpcgcn weights: a trained model's weights for PyG and DGL, and theirs for us."""
+
+from __future__ import annotations
+
+import argparse
+
+HELP = "exchange weights with PyG and DGL"
+
+
+def add_arguments(parser: argparse.ArgumentParser):
+    actions = parser.add_subparsers(dest="action", required=True, metavar="{export,import}")
+    out = actions.add_parser("export", help="a run's weights as safetensors", allow_abbrev=False)
+    out.add_argument("run", help="folder of a run (runs/NAME), or of one checkpoint")
+    out.add_argument("-o", "--output", required=True, metavar="FILE", help="safetensors file to write")
+    out.add_argument("--to", choices=("pyg", "dgl", "hpcgcn"), default="pyg", help="whose names and layouts (pyg)")
+    out.add_argument("--which", choices=("best", "last"), default="best", help="parameters of the best validation, or the last (best)")
+    into = actions.add_parser("import", help="a run folder from a safetensors or .pt file", allow_abbrev=False)
+    into.add_argument("weights", help="safetensors file, or a .pt file of model.state_dict()")
+    into.add_argument("-o", "--output", metavar="RUN", help="folder of the run to make; without it, only say what the file holds")
+    add_constants(into)
+
+
+def add_constants(parser: argparse.ArgumentParser):
+    """What weights do not tell."""
+    parser.add_argument("--alpha", type=float, default=argparse.SUPPRESS, help="gcnii: share of the initial residual (0.1)")
+    parser.add_argument("--lambda", dest="lambda_", type=float, default=argparse.SUPPRESS,
+                        help="gcnii: beta_l = log(lambda / l + 1); theta in PyG (0.5)")
+    parser.add_argument("--self-loops", choices=("auto", "yes", "no"), default=argparse.SUPPRESS,
+                        help="does a node count among its neighbours; auto: not for sage")
+
+
+def constants(args: argparse.Namespace) -> dict:
+    """The constants that were given, by their keys."""
+    names = {"alpha": "alpha", "lambda_": "lambda", "self_loops": "self_loops"}
+    return {key: getattr(args, name) for name, key in names.items() if hasattr(args, name)}
+
+
+def run(args: argparse.Namespace) -> int:
+    return _export(args) if args.action == "export" else _import(args)
+
+
+def _export(args: argparse.Namespace) -> int:
+    from hpcgcn.weights.files import run_parameters, write_weights
+    _, shape, parameters = run_parameters(args.run, args.which)
+    write_weights(args.output, args.to, shape, parameters)
+    print(f"{args.output}: {_words(args.to, shape)}")
+    return 0
+
+
+def _import(args: argparse.Namespace) -> int:
+    from hpcgcn.weights.files import imported_config, make_run, read_weights
+    found, metadata = read_weights(args.weights)
+    config = imported_config(args.weights, found, metadata, constants(args))
+    print(f"{args.weights}: {_words(found.framework, found.shape)}")
+    if args.output:
+        make_run(args.output, config, found)
+        print(f"{args.output}: a run with these weights, for evaluate and predict")
+    return 0
+
+
+def _words(framework: str, shape) -> str:
+    return (f"{shape.model} with {shape.layers} layers, {shape.n_features} features, {shape.n_classes} classes, names and layouts "
+            f"of {framework}")

@@ -1,0 +1,137 @@
+"""Weight files: safetensors, or a torch file loaded without code; a run's parameters out, and a run made of a file."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import numpy as np
+
+from hpcgcn.config import Config, make_config, to_toml
+from hpcgcn.errors import ConfigError, FileError
+from hpcgcn.formats.files import check_readable
+from hpcgcn.formats.output import atomic_file, atomic_folder
+from hpcgcn.graph.header import open_file
+from hpcgcn.nn.models import Shape, parameter_specs
+from hpcgcn.train import checkpoint
+from hpcgcn.weights.layouts import Found, from_theirs, to_theirs
+
+_FORMAT = "hpcgcn weights 1"
+
+
+def read_tensors(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """(tensors, metadata) of a .safetensors file, or of a .pt file that holds nothing but tensors."""
+    check_readable(path)
+    if os.fspath(path).endswith((".pt", ".pth", ".bin")):
+        return _read_torch(path), {}
+    from safetensors import SafetensorError, safe_open
+    try:
+        with safe_open(os.fspath(path), framework="numpy") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}
+    except (SafetensorError, ValueError, TypeError, AttributeError) as error:
+        raise FileError(f"{path} cannot be read ({error}); expected a safetensors file with numbers of 16, 32 or 64 bits") from None
+
+
+def _read_torch(path) -> dict[str, np.ndarray]:
+    from hpcgcn.formats.torch_objects import array, load_torch
+    found = load_torch(path)
+    if isinstance(found, dict) and isinstance(found.get("state_dict"), dict):
+        found = found["state_dict"]
+    if not isinstance(found, dict) or not found:
+        raise FileError(f"{path} holds a {type(found).__name__}; expected the dictionary of model.state_dict()")
+    return {str(name): array(f"{path} ({name})", value) for name, value in found.items()}
+
+
+def read_weights(path: str | os.PathLike) -> tuple[Found, dict[str, str]]:
+    """The model of a weight file and its metadata."""
+    tensors, metadata = read_tensors(path)
+    if not tensors:
+        raise FileError(f"{path} holds no tensors; expected the weights of a model")
+    return from_theirs(str(path), tensors), metadata
+
+
+def imported_config(path, found: Found, metadata: dict[str, str], given: dict) -> Config:
+    """Settings of a run with these weights: from their shapes, the file's own notes, and what the user gave."""
+    shape = found.shape
+    chosen = {"model": shape.model, "layers": shape.layers, "linear_layers": shape.linear_layers, "dropout": 0.0,
+              "norm": "yes" if shape.norm else "no", **({"hidden": shape.hidden} if shape.layers > 1 or shape.model == "gcnii" else {})}
+    if metadata.get("format") == _FORMAT:
+        chosen |= {"alpha": float(metadata["alpha"]), "lambda": float(metadata["lambda"]), "self_loops": metadata["self_loops"]}
+    config = make_config(chosen | given, where=str(path))
+    for name in ("model", "layers", "linear_layers", "norm"):
+        if getattr(config, name) != chosen[name]:
+            raise ConfigError(f"{path} holds a {shape.model} with {name} = {chosen[name]}, not {getattr(config, name)}; leave it out")
+    return config
+
+
+def flat_values(found: Found) -> np.ndarray:
+    """All parameters in one array, as checkpoints keep them."""
+    return np.concatenate([value.ravel() for value in found.parameters.values()]).astype(np.float32)
+
+
+def write_weights(path: str | os.PathLike, framework: str, shape: Shape, parameters: dict[str, np.ndarray]):
+    """A safetensors file with the names and layouts of a framework; what weights do not tell is in its metadata."""
+    from safetensors.numpy import save_file
+    metadata = {"format": _FORMAT, "framework": framework, "model": shape.model, "layers": str(shape.layers),
+                "alpha": repr(shape.alpha), "lambda": repr(shape.lambda_), "self_loops": "yes" if shape.self_loops else "no",
+                "dropout": repr(shape.dropout)}
+    tensors = to_theirs(framework, shape, parameters)
+    with atomic_file(path) as temporary:
+        save_file(tensors, temporary, metadata)
+
+
+def run_parameters(run: str, which: str = "best") -> tuple[Config, Shape, dict[str, np.ndarray]]:
+    """Settings, shape and parameters by name of a run folder or a checkpoint folder."""
+    from hpcgcn.train.inference import find_checkpoint
+    config, folder = find_checkpoint(run)
+    snapshot = checkpoint.load(folder)
+    values = snapshot.best.parameters if which == "best" and snapshot.best.parameters is not None else snapshot.parameters
+    parameters = {}
+    with open_file(os.path.join(folder, "model.h5"), "checkpoint") as file:
+        for name, entry in file["layout"].items():
+            at, *extent = entry[...].tolist()
+            parameters[name] = values[at:at + int(np.prod(extent))].reshape(extent)
+    return config, shape_of(config, parameters), parameters
+
+
+def shape_of(config: Config, parameters: dict[str, np.ndarray]) -> Shape:
+    """The shape of a run's model, with the widths that its graph gave it."""
+    first = parameters["input.weight" if "input.weight" in parameters else "conv1.weight"]
+    last = parameters["output.weight" if "output.weight" in parameters else f"conv{config.layers}.weight"]
+    choose = {"yes": True, "no": False}
+    return Shape(config.model, first.shape[0], last.shape[1], config.layers, config.hidden, config.linear_layers,
+                 norm=choose.get(config.norm, config.model == "sage"), dropout=config.dropout, alpha=config.alpha,
+                 lambda_=config.lambda_, self_loops=choose.get(config.self_loops, config.model != "sage"))
+
+
+def make_run(path: str, config: Config, found: Found):
+    """A run folder with these weights, for evaluate, predict and resumed training."""
+    values = flat_values(found)
+    snapshot = checkpoint.Snapshot(0, values, np.zeros_like(values), np.zeros_like(values), 0, checkpoint.Best(), [], 1)
+    with atomic_folder(path) as folder:
+        inner = os.path.join(folder, "checkpoints", "epoch-000000")
+        os.makedirs(inner)
+        with open(os.path.join(folder, "config.toml"), "w") as file:
+            file.write(to_toml(config))
+        checkpoint.write_model(os.path.join(inner, "model.h5"), snapshot, parameter_specs(found.shape), config, " ".join(sys.argv))
+
+
+def open_weights(comm, path: str, graph: str, given: dict | None = None, overrides: dict | None = None):
+    """The model of a weight file over a graph or partition file, exact on any number of ranks. Collective."""
+    from hpcgcn.mpi.world import agree, on_root
+    from hpcgcn.train.inference import TrainedModel
+    from hpcgcn.train.source import load_part
+    found, config = on_root(comm, _found_and_config, path, given or {})
+    for name, value in (overrides or {}).items():
+        setattr(config, name, value)
+    part = load_part(comm, graph, config)
+    with agree(comm):
+        if (part.n_features, part.n_classes) != (found.shape.n_features, found.shape.n_classes):
+            raise ConfigError(f"{path} is for {found.shape.n_features} features and {found.shape.n_classes} classes, but {graph} has "
+                              f"{part.n_features} and {part.n_classes}: it was trained on another graph")
+        return TrainedModel(comm, config, part, flat_values(found), path)
+
+
+def _found_and_config(path: str, given: dict) -> tuple[Found, Config]:
+    found, metadata = read_weights(path)
+    return found, imported_config(path, found, metadata, given)
