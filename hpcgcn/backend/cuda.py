@@ -25,12 +25,8 @@ class CudaBackend(Backend):
     dtype = np.dtype(np.float32)
 
     def __init__(self, comm=None, mpi: str = "staged"):
-        self.cupy = cuda_device.load_cupy()
+        self.cupy, local_rank = _load(comm)
         runtime = self.cupy.cuda.runtime
-        local_rank = 0
-        if comm is not None:
-            from hpcgcn.mpi.world import local_rank as find_local_rank
-            local_rank = find_local_rank(comm)[0]
         self.device = local_rank % runtime.getDeviceCount()
         self.cupy.cuda.Device(self.device).use()
         self.properties = runtime.getDeviceProperties(self.device)
@@ -50,16 +46,15 @@ class CudaBackend(Backend):
         self._scratch = None
 
     def describe(self) -> dict:
-        stand_in = cuda_device.stand_in_wanted()
         pool = self.cupy.get_default_memory_pool()
-        facts = {"backend": self.name, "device": self.device, "name": self.properties["name"].decode(),
-                 "uuid": self.properties["uuid"].hex(), "cupy": self.cupy.__version__,
-                 "compute capability": f"{self.properties['major']}.{self.properties['minor']}",
-                 "mpi": "cuda-aware" if self.cuda_aware else "staged",
-                 "memory (MiB)": self.properties["totalGlobalMem"] >> 20,
-                 "pool used (MiB)": pool.used_bytes() >> 20, "pool held (MiB)": pool.total_bytes() >> 20}
-        if stand_in:
-            facts["STAND-IN"] = (f"{cuda_device.STAND_IN}=1: no GPU is used, CUDA kernels are emulated on the CPU, "
+        facts = {"backend": self.name, "device": self.device, "device_name": self.properties["name"].decode(),
+                 "device_uuid": self.properties["uuid"].hex(), "cupy": self.cupy.__version__,
+                 "compute_capability": f"{self.properties['major']}.{self.properties['minor']}",
+                 "messages": "cuda-aware" if self.cuda_aware else "staged",
+                 "device_memory_mib": self.properties["totalGlobalMem"] >> 20,
+                 "pool_used_mib": pool.used_bytes() >> 20, "pool_held_mib": pool.total_bytes() >> 20}
+        if cuda_device.stand_in_wanted():
+            facts["STAND_IN"] = (f"{cuda_device.STAND_IN}=1: no GPU is used, CUDA kernels are emulated on the CPU, "
                                  "for tests only")
         return facts
 
@@ -327,6 +322,16 @@ class CudaBackend(Backend):
             numbers = (lr, beta1, 1 - beta1, beta2, 1 - beta2, epsilon, weight_decay, correction1, correction2)
             self.launch(f"adam<{boolean(aligned(param, grad, m, v))}>", *flat_shape(param.size),
                         (param, grad, m, v, np.int64(param.size), *map(np.float32, numbers)))
+
+
+def _load(comm):
+    """CuPy and this rank's number on its host. If one rank has no CuPy or no device, all ranks say so together."""
+    if comm is None:
+        return cuda_device.load_cupy(), 0
+    from hpcgcn.mpi.world import agree, local_rank
+    with agree(comm):
+        cupy = cuda_device.load_cupy()
+    return cupy, local_rank(comm)[0]
 
 
 def _key_arguments(key) -> tuple:

@@ -49,7 +49,7 @@ def test_only_the_exact_value_chooses_the_stand_in(monkeypatch, value):
 
 def test_the_stand_in_says_that_it_is_one(backend):
     facts = backend.describe()
-    assert "no GPU is used" in facts["STAND-IN"] and "stand-in" in facts["name"]
+    assert "no GPU is used" in facts["STAND_IN"] and "stand-in" in facts["device_name"]
 
 
 def test_no_cupy_is_explained(tmp_path):

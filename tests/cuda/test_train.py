@@ -54,3 +54,27 @@ def test_two_ranks_on_one_gpu_are_warned(stand_in, graph, tmp_path):
     done = launch(2, [sys.executable, "-m", "hpcgcn", "train", graph, "--backend", "cuda", "--epochs", "1", "--hidden",
                       "8", "--output", tmp_path], env={**STAND_IN, "HPCGCN_CUDA_STAND_IN_DEVICES": "1"}).check()
     assert done.stderr.count("ranks 0, 1") == 1
+
+
+def test_out_of_memory_ends_all_ranks_with_advice(stand_in, graph, tmp_path):
+    done = launch(2, [sys.executable, "-m", "hpcgcn", "train", graph, "--backend", "cuda", "--output", tmp_path],
+                  env={**STAND_IN, "HPCGCN_CUDA_STAND_IN_MEMORY": "200000"})
+    assert done.code == 2 and "out of device memory" in done.stderr and "Traceback" not in done.stderr
+
+
+ONE_RANK_WITHOUT = """
+import os
+from mpi4py import MPI
+from hpcgcn.backend.cuda import CudaBackend
+from hpcgcn.errors import BackendError
+os.environ["HPCGCN_CUDA_STAND_IN"] = "1" if MPI.COMM_WORLD.rank == 0 else "not here"
+try:
+    CudaBackend(comm=MPI.COMM_WORLD)
+except BackendError as error:
+    print("refused:", error)
+"""
+
+
+def test_one_rank_without_a_device_stops_all(stand_in):
+    done = launch(2, [sys.executable, "-c", ONE_RANK_WITHOUT], timeout=60).check()
+    assert done.stdout.count("refused:") == 2, done.stdout
