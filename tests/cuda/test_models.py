@@ -1,0 +1,28 @@
+"""Whole models on the stand-in: the losses and scores of the reference, for every model and kind of input."""
+
+import pytest
+from small_graphs import make_trainer, small_graph
+
+CASES = {
+    "sage": ({"model": "sage"}, {}),
+    "gcn, two linear layers": ({"model": "gcn", "layers": 3, "linear_layers": 2}, {}),
+    "gcnii": ({"model": "gcnii", "layers": 4}, {}),
+    "sparse features": ({"model": "gcn"}, {"sparse": True}),
+    "many labels a node": ({"model": "sage"}, {"multilabel": True}),
+    "a directed graph": ({"model": "sage"}, {"directed": True}),
+    "rows stored in bf16": ({"model": "sage", "precision": "bf16"}, {}),
+    "a clipped gradient": ({"model": "sage", "clip": 0.1}, {}),
+    "no aggregation in advance": ({"model": "sage", "precompute": "no"}, {}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_model_trains_as_on_the_reference(stand_in, case):
+    settings, kind = CASES[case]
+    graph = small_graph(**kind)
+    runs = []
+    for backend in ("reference", "cuda"):
+        trainer = make_trainer(graph, backend=backend, **{"hidden": 12, "layers": 2, "epochs": 4, "seed": 1, **settings})
+        runs.append([trainer.run_epoch()[0] for _ in range(4)] + [trainer.evaluate()[k] for k in ("train", "val", "test")])
+        trainer.close()
+    assert runs[1] == pytest.approx(runs[0], abs=2e-5)
