@@ -1,5 +1,7 @@
 """What only the native backend promises: independence of threads, levels and tiles, and refusal of wrong arguments."""
 
+import os
+import pathlib
 import subprocess
 import sys
 
@@ -13,6 +15,7 @@ from hpcgcn.errors import ConfigError
 usable, reason = native.available()
 pytestmark = pytest.mark.skipif(not usable, reason=reason)
 KEY = random.key(1, 2, 3, random.DROPOUT)
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 def numbers(*shape, seed=0):
@@ -154,3 +157,11 @@ def test_a_missing_build_says_how_to_get_one(tmp_path):
                           env={"HPCGCN_NATIVE_LIBRARY": str(tmp_path / "none.so"), "PYTHONPATH": ":".join(sys.path)})
     assert done.stdout.startswith("(False,") and "\n2 " in done.stdout
     assert done.stdout.count("compiler") == 2, done.stderr
+
+
+def test_without_a_compiler_the_build_goes_on(tmp_path):
+    done = subprocess.run([sys.executable, "setup.py", "-q", "build_ext", "--build-lib", tmp_path, "--build-temp",
+                           tmp_path / "temporary"], cwd=ROOT, env=os.environ | {"CC": "false"},
+                          capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "failed" in done.stderr and not list(tmp_path.rglob("*.so"))

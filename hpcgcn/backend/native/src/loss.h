@@ -30,10 +30,12 @@ INLINE vfloat log_one_plus(vfloat s)
 
 INLINE float add_lanes(vfloat value)
 {
-    float total = 0.0f;
-    for (int lane = 0; lane < LANES; lane++)
-        total += value[lane];
-    return total;
+    float part[LANES];
+    memcpy(part, &value, sizeof part);
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int lane = 0; lane < half; lane++)
+            part[lane] += part[lane + half];
+    return part[0];
 }
 
 /* The first n lanes; 0 in the others, whatever they hold. */
