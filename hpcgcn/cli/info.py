@@ -10,11 +10,14 @@ from hpcgcn.cli import text
 HELP = "show what a file is and holds, and whether it is sound"
 
 _HIDDEN = ("kind", "format", "settings", "split_counts")    # shown in their own places
+_DRAWN = ("degree_histogram", "class_sizes", "split_by_class")
+_MOST_CLASSES = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser):
     parser.add_argument("file", help="any file that hpcgcn wrote")
     parser.add_argument("--json", action="store_true", help="print all facts as JSON")
+    parser.add_argument("--plot", metavar="IMAGE", help="draw degrees, classes and splits into a .png, .pdf or .svg")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -22,6 +25,9 @@ def run(args: argparse.Namespace) -> int:
 
     facts = describe(args.file)
     print(json.dumps({**facts, "sound": not facts["problems"]}, indent=2) if args.json else _as_text(facts))
+    if args.plot:
+        from hpcgcn.graph.plot import plot_graph
+        plot_graph(facts, args.plot)
     return 2 if facts["problems"] else 0
 
 
@@ -32,7 +38,9 @@ def _as_text(facts: dict) -> str:
                     *((name, value) for name, value in head.items() if name not in _HIDDEN and value != "")]),
         _named("settings", head.get("settings", {})),
         _splits(head.get("split_counts", [])),
-        _named("contents", facts.get("contents", {})),
+        _named("contents", {name: value for name, value in facts.get("contents", {}).items() if name not in _DRAWN}),
+        _degrees(facts.get("contents", {})),
+        _classes(facts.get("contents", {})),
         text.table(["dataset", "type", "shape", "size"],
                    [[d["name"], d["dtype"], " x ".join(map(str, d["shape"])), text.size(d["bytes"])]
                     for d in facts["datasets"]]),
@@ -42,6 +50,20 @@ def _as_text(facts: dict) -> str:
 
 def _named(title: str, values: dict) -> str:
     return title + "\n" + text.pairs([(f"  {name}", _short(value)) for name, value in values.items()]) if values else ""
+
+
+def _degrees(contents: dict) -> str:
+    """Nodes by degree, as bars."""
+    bins = contents.get("degree_histogram", [])
+    return "degrees\n" + text.bars([(str(low) if low == high else f"{low}-{high}", count) for low, high, count in bins]) if bins else ""
+
+
+def _classes(contents: dict) -> str:
+    """Nodes of every class, as bars; of the largest ones if there are many."""
+    sizes = contents.get("class_sizes", [])
+    order = sorted(range(len(sizes)), key=lambda k: -sizes[k])[:_MOST_CLASSES]
+    title = "classes" if len(sizes) <= _MOST_CLASSES else f"classes (the {_MOST_CLASSES} largest of {len(sizes)})"
+    return title + "\n" + text.bars([(str(k), sizes[k]) for k in sorted(order)]) if sizes else ""
 
 
 def _splits(counts: list[dict]) -> str:

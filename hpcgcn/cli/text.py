@@ -32,3 +32,14 @@ def size(n_bytes: int) -> str:
             return f"{n_bytes:.4g} {unit}"
         n_bytes /= 1024
     return f"{n_bytes:.4g} GiB"
+
+
+def bars(rows: Sequence[tuple[str, int]], width: int = 40) -> str:
+    """Names, counts and bars in proportion; whatever is not nothing has at least a dot."""
+    most = max((count for _, count in rows), default=0) or 1
+    names, counts = max(len(name) for name, _ in rows), max(len(f"{count:,}") for _, count in rows)
+    lines = []
+    for name, count in rows:
+        bar = "#" * round(width * count / most)
+        lines.append(f"  {name:>{names}}  {count:>{counts},}  {bar or ('.' if count else '')}".rstrip())
+    return "\n".join(lines)

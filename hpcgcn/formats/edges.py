@@ -116,10 +116,10 @@ class EdgeSpool:
         return _indptr(degrees), indices, n_repeated
 
 
-def _between(run: np.ndarray, start: int, stop: int) -> np.ndarray:
-    """The keys of the rows start:stop of a sorted run."""
-    low, high = np.searchsorted(run, np.array([start, stop], np.uint64) << _ROW)
-    return run[low:high]
+def _between(run: np.memmap, start: int, stop: int) -> np.ndarray:
+    """The keys of the rows start:stop of a sorted run, read rather than mapped: mapped pages would count as memory in use."""
+    low, high = (int(at) for at in np.searchsorted(run, np.array([start, stop], np.uint64) << _ROW))
+    return np.fromfile(run.filename, np.uint64, count=high - low, offset=8 * low)
 
 
 def _distinct(keys: np.ndarray, start: int, stop: int) -> tuple[np.ndarray, np.ndarray, int]:

@@ -10,6 +10,7 @@ import numpy as np
 from hpcgcn.graph.checks import verify
 from hpcgcn.graph.datasets import all_datasets, pieces
 from hpcgcn.graph.header import header, open_file
+from hpcgcn.graph.statistics import component_sizes, degree_histogram, homophily, split_by_class
 
 
 def describe(path: str | os.PathLike) -> dict:
@@ -63,4 +64,5 @@ def _parts(file: h5py.File) -> dict:
 
 
 # What is counted for each kind of file: functions of the open file that return facts.
-CONTENTS = {"graph": (_degrees, _labels), "partition": (_degrees, _labels, _parts)}
+_GRAPH = (_degrees, degree_histogram, component_sizes, _labels, homophily, split_by_class)
+CONTENTS = {"graph": _GRAPH, "partition": (*_GRAPH, _parts)}

@@ -125,10 +125,10 @@ def test_info_counts_degrees_and_labels(tmp_path, capsys):
     main(["info", str(tmp_path / "g.h5"), "--json"])
     contents = json.loads(capsys.readouterr().out)["contents"]
     assert contents == {"degree": {"mean": 0.0, "min": 0, "max": 0}, "isolated_nodes": 41, "labelled_nodes": 7,
-                        "class_sizes": [0, 7, 0]}
+                        "class_sizes": [0, 7, 0], "degree_histogram": [[0, 0, 41]], "components": {"count": 41, "largest": 1}}
 
 
-@pytest.mark.parametrize("command", ["generate", "partition", "info"])
+@pytest.mark.parametrize("command", ["generate", "partition", "info", "import", "export", "weights"])
 def test_help_is_light(command):
     """Help imports neither NumPy nor HDF5, let alone MPI."""
     code = ("import sys; from hpcgcn.cli import main\n"
