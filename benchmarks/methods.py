@@ -28,11 +28,12 @@ GRAPHS = {
     "cora": (["planetoid", "planetoid", "--name", "cora", "--normalise-features", "row", *PER_CLASS],
              {"model": "gcn", "layers": 2, "hidden": 128, "weight_decay": 5e-4, "lr_schedule": "cosine", "epochs": 200}),
     "amazon-photo": (["npz", "npz/amazon-photo.npz", *PER_CLASS],
-                     {"model": "sage", "layers": 3, "hidden": 128, "precompute": "yes", "lr_schedule": "cosine", "epochs": 150}),
+                     {"model": "gcn", "layers": 3, "hidden": 128, "norm": "yes", "precompute": "yes", "lr_schedule": "cosine",
+                      "epochs": 100}),
     "coauthor-cs": (["npz", "npz/coauthor-cs.npz", *PER_CLASS],
                     {"model": "sage", "layers": 2, "hidden": 128, "lr_schedule": "cosine", "epochs": 120}),
     "squirrel": (["npz", "heterophilous/squirrel.npz"],
-                 {"model": "sage", "layers": 2, "hidden": 128, "lr": 0.02, "lr_schedule": "cosine", "epochs": 200}),
+                 {"model": "sage", "layers": 2, "hidden": 128, "dropout": 0.7, "lr_schedule": "cosine", "epochs": 120}),
 }
 
 # Beside the presets: what error feedback, residual coding and bias correction add.
