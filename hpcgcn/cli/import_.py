@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import tempfile
 import time
 
 from hpcgcn.cli import text
@@ -71,10 +72,12 @@ def run(args: argparse.Namespace) -> int:
     chosen = args.source[0] if args.source[0] in READERS and (len(args.source) > 1 or not os.path.exists(args.source[0])) else None
     choices, options = _choices(args), _options(args)
     folder = _output_folder(args.output)
-    format_name, draft = read_draft(args.source[1:] if chosen else args.source, chosen, options)
-    with finished(draft, choices, folder) as (graph, notes):
-        write_graph(args.output, graph, command=text.command_line(), settings={"format": format_name, **_given(args)})
-        _report(args.output, format_name, graph, notes, time.perf_counter() - began)
+    # Temporary files go where the graph goes: there is room for it, and they are gone when it is written or not.
+    with tempfile.TemporaryDirectory(prefix=".import-", dir=folder) as options.scratch:
+        format_name, draft = read_draft(args.source[1:] if chosen else args.source, chosen, options)
+        with finished(draft, choices, options.scratch) as (graph, notes):
+            write_graph(args.output, graph, command=text.command_line(), settings={"format": format_name, **_given(args)})
+            _report(args.output, format_name, graph, notes, time.perf_counter() - began)
     return 0
 
 

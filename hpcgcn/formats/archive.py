@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 import zipfile
 import zlib
 
@@ -60,6 +62,22 @@ class Archive:
                 return np.lib.format.read_array(stream, allow_pickle=False)
         except _DAMAGE as error:
             raise FileError(f"{self.path}: the array {name!r} cannot be read ({error}); expected a sound .npz file") from None
+
+    def mapped(self, name: str, folder: str) -> np.ndarray:
+        """An array, unpacked into a file in `folder` and mapped from there: for arrays larger than memory."""
+        if name not in self.members:
+            return self[name]
+        member = self.members[name]
+        handle, path = tempfile.mkstemp(dir=folder, suffix=".npy")
+        try:
+            with self.zip.open(member) as stream:
+                self._check_header(name, member, *_header(stream))
+            with self.zip.open(member) as stream, os.fdopen(handle, "wb") as file:
+                shutil.copyfileobj(stream, file, 16 << 20)
+        except _DAMAGE as error:
+            raise FileError(f"{self.path}: the array {name!r} cannot be unpacked ({error}); expected a sound .npz file and room "
+                            f"for {member.file_size:,} bytes in {folder}") from None
+        return read_npy(path)
 
     def _array_name(self, member: zipfile.ZipInfo) -> str:
         name = member.filename

@@ -127,3 +127,4 @@ class ReadOptions:
     label_column: str | None = None
     split_column: str | None = None
     feature_columns: list[str] | None = None
+    scratch: str | None = None         # a folder for temporary files, which lasts until the graph is written

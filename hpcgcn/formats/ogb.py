@@ -1,4 +1,4 @@
-"""The raw folder of an OGB node data set: edge.csv.gz, node-feat.csv.gz, node-label.csv.gz, split/*/."""
+"""The raw folder of an OGB node data set: edge.csv.gz, node-feat.csv.gz, node-label.csv.gz or arrays, and split/*/."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import csv
 import gzip
 import io
 import os
+import tempfile
 
 import numpy as np
 
 from hpcgcn.errors import ConfigError, FileError, GraphError
-from hpcgcn.formats.draft import Draft, ReadOptions, checked_labels, split_from_lists
+from hpcgcn.formats.archive import Archive
+from hpcgcn.formats.draft import Draft, ReadOptions, checked_dense, checked_labels, split_from_lists
 from hpcgcn.formats.files import bad, inside, present
 from hpcgcn.formats.integers import numbered_edges
 from hpcgcn.formats.output import atomic_folder
@@ -18,13 +20,14 @@ from hpcgcn.formats.rows import Table, read_numbers
 from hpcgcn.graph.csr import row_numbers
 from hpcgcn.graph.data import SPLIT_NAMES, Graph, SparseRows
 
-HELP = "a folder with edge.csv.gz, node-feat.csv.gz, node-label.csv.gz and split/*/ (or with raw/ and split/ in it)"
+HELP = "a folder with edge.csv.gz, node-feat.csv.gz, node-label.csv.gz (or data.npz) and split/*/, or with raw/ and split/ in it"
+_BLOCK = 1 << 22           # edges in flight at once
 _SPLIT_FILES = {"train": ("train.csv.gz", "train.csv"), "val": ("valid.csv.gz", "valid.csv"), "test": ("test.csv.gz", "test.csv")}
 
 
 def recognises(sources: list[str]) -> bool:
-    return len(sources) == 1 and os.path.isdir(sources[0]) and present(_folders(sources[0])[0], "edge.csv.gz",
-                                                                       "edge.csv") is not None
+    return len(sources) == 1 and os.path.isdir(sources[0]) and present(_folders(sources[0])[0], "edge.csv.gz", "edge.csv",
+                                                                       "data.npz") is not None
 
 
 def _folders(source: str) -> tuple[str, str]:
@@ -42,6 +45,8 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
         raise FileError(f"{sources[0]} is not a folder; expected the raw folder of an OGB data set")
     raw, root = _folders(sources[0])
     path = present(raw, "edge.csv.gz", "edge.csv")
+    if path is None and present(raw, "data.npz"):
+        return _read_binary(raw, root, options)
     if path is None:
         raise FileError(f"{raw} has no edge.csv.gz; expected the raw folder of an OGB data set")
     features = _table(raw, "node-feat", np.float32)
@@ -56,6 +61,25 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
     return Draft(lambda: numbered_edges(table, (0, 1), False, n_nodes), n_nodes, features=features,
                  labels=None if labels is None else checked_labels(f"{raw}/node-label", labels, n_nodes),
                  split=_split(root, options.name, n_nodes), source=os.path.basename(os.path.abspath(root)))
+
+
+def _read_binary(raw: str, root: str, options: ReadOptions) -> Draft:
+    """The largest data sets come as arrays: data.npz (edge_index, node_feat) and node-label.npz; both may exceed memory."""
+    scratch = options.scratch or tempfile.gettempdir()
+    with Archive(inside(raw, "data.npz")) as data:
+        edges, features = data.mapped("edge_index", scratch), data.mapped("node_feat", scratch)
+    where = inside(raw, "data.npz")
+    n_nodes = len(features)
+    checked_dense(f"{where} (node_feat)", features, n_nodes)
+    if edges.ndim != 2 or edges.shape[0] != 2 or edges.dtype.kind not in "iu":
+        raise GraphError(f"{where}: edge_index is {edges.dtype} of shape {edges.shape}; expected two rows of node numbers")
+    labels = None
+    if present(raw, "node-label.npz"):
+        with Archive(inside(raw, "node-label.npz")) as archive:
+            labels = checked_labels(f"{raw}/node-label.npz", archive["node_label"], n_nodes)
+    blocks = ((edges[0, start:start + _BLOCK], edges[1, start:start + _BLOCK]) for start in range(0, edges.shape[1], _BLOCK))
+    return Draft(lambda: blocks, n_nodes, features=features, labels=labels, split=_split(root, options.name, n_nodes),
+                 source=os.path.basename(os.path.abspath(root)))
 
 
 def _table(raw: str, name: str, dtype, missing: bool = False) -> np.ndarray | None:

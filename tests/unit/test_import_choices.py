@@ -204,3 +204,21 @@ def test_anything_else_is_left_to_the_careful_reader(text):
 def test_progress_says_rate_and_remaining_time():
     line = ProgressBar("edges", 1000).text(250, 5_000_000, 10.0)
     assert "25.0%" in line and "5,000,000 edges" in line and "0.50 M/s" in line and "30 s left" in line
+
+
+def test_ogb_as_arrays(tmp_path):
+    """The form of the largest data sets: arrays that are unpacked to disk, labels with NaN for none, edges one way."""
+    raw, split = tmp_path / "papers" / "raw", tmp_path / "papers" / "split" / "time"
+    raw.mkdir(parents=True)
+    split.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    edges, features = np.array([[0, 1, 2], [1, 2, 3]]), rng.normal(size=(5, 3)).astype(np.float32)
+    np.savez_compressed(raw / "data.npz", edge_index=edges, node_feat=features, num_nodes_list=np.array([5]))
+    np.savez_compressed(raw / "node-label.npz", node_label=np.array([[0], [1], [np.nan], [1], [np.nan]], np.float32))
+    for name, nodes in (("train", "0\n"), ("valid", "1\n"), ("test", "3\n")):
+        with gzip.open(split / f"{name}.csv.gz", "wt") as file:
+            file.write(nodes)
+    graph = imported(tmp_path, tmp_path / "papers", "--undirected")
+    np.testing.assert_array_equal(graph.features, features)
+    assert graph.labels.tolist() == [0, 1, -1, 1, -1] and graph.split.tolist() == [[1, 2, 0, 3, 0]] and graph.n_edges == 6
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["g.h5", "papers"]
