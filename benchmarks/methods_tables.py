@@ -89,19 +89,20 @@ def _cost_of(run: Run, target: float) -> dict | None:
 
 def _markdown(facts: dict, rows: list[dict]) -> str:
     settings = ", ".join(f"{key} {value}" for key, value in facts["settings"].items())
-    head = ["method", "test accuracy, %", "to vanilla, points", f"within {LIMIT}", "epochs/s", "bytes/epoch", "compression",
-            "epochs to target", "time to target", "bytes to target"]
-    where = facts["machine"]
-    lines = [f"# Methods on {facts['graph']}", "",
-             f"{facts['ranks']} ranks, {facts['seeds']} seeds; {settings}.", "",
-             f"{where['cpu']}, {where['cores']} cores shared with other work, {where['date']}: compare times within this table only, and",
-             "with care; accuracy and bytes do not depend on the machine.", "",
-             "Test accuracy is taken at the best validation accuracy: mean and standard deviation over seeds. The difference to",
-             "vanilla is paired by seed (same split, initial weights and dropout), with its standard error. Time and bytes (of halo",
-             f"messages, all ranks) to target are those spent until the test accuracy first reaches {100 * facts['target_share']:.0f} % of vanilla's on the",
-             "same seed.", "",
-             markdown_table(head, [_cells(row, facts["seeds"]) for row in rows])]
-    return "\n".join(lines) + "\n"
+    where, share = facts["machine"], f"{100 * facts['target_share']:.0f} %"
+    asleep = " Ranks outnumber cores: a rank that waits sleeps." if facts["ranks"] > where["cores"] else ""
+    head = ["method", "test accuracy, %", "to vanilla, points", f"within {LIMIT}", "epochs/s", "bytes/epoch",
+            "compression", "epochs to target", "time to target", "bytes to target"]
+    return "\n\n".join([
+        f"# Methods on {facts['graph']}",
+        f"`python benchmarks/methods.py {facts['graph']}`: {facts['ranks']} ranks, {facts['seeds']} seeds; {settings}.",
+        f"{where['cpu']}, {where['cores']} cores shared with other work, {where['date']}: compare times with care, and\n"
+        f"within this table only; accuracy and bytes do not depend on the machine.{asleep}",
+        "Test accuracy is taken at the best validation accuracy: mean and standard deviation over seeds. The difference\n"
+        "to vanilla is paired by seed (same split, initial weights and dropout), with its standard error. Bytes are\n"
+        "those of halo messages, all ranks; to target: spent until the test accuracy first reaches\n"
+        f"{share} of vanilla's on that seed.",
+        markdown_table(head, [_cells(row, facts["seeds"]) for row in rows])]) + "\n"
 
 
 def _cells(row: dict, n_seeds: int) -> list[str]:
@@ -134,8 +135,8 @@ def _plots(path: str, facts: dict, by_label: dict[str, list]):
         by_time.plot(seconds, tests, label=label, **look)
         by_bytes.plot(sent, tests, label=label, **look)
         tops.append(max(tests))
-    by_time.set(xlabel="training time (s)", ylabel="test accuracy (%), mean over seeds", ylim=(max(tops) - 15, max(tops) + 1),
-                title="Accuracy against time")
+    by_time.set(xlabel="training time (s)", ylabel="test accuracy (%), mean over seeds", title="Accuracy against time",
+                ylim=(max(tops) - 15, max(tops) + 1))
     by_bytes.set(xlabel="bytes sent, all ranks", xscale="log", title="Accuracy against bytes")
     by_bytes.xaxis.set_major_formatter(lambda value, _: scales.size(value))
     for panel in (by_time, by_bytes):

@@ -176,7 +176,8 @@ class NodesCodec(Codec):
         which = random.key(draw.seed, draw.epoch, 0, random.NODES), rate
         if rows.drawn[0] != which:
             # Asked for the size, the code and the decoding of every layer's message: drawn once an epoch.
-            rows.drawn = which, np.flatnonzero(random.bits16(which[0], rows.host_ids, 1)[:, 0] < self.share(rate) * 65536)
+            bits = random.bits16(which[0], rows.host_ids, 1)[:, 0]
+            rows.drawn = which, np.flatnonzero(bits < self.share(rate) * 65536)
         return rows.drawn[1]
 
     def nbytes(self, backend, rows, width, rate, draw):

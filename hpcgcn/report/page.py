@@ -39,15 +39,10 @@ def _umask() -> int:
 def page(runs: list[Run], title: str = "") -> str:
     """The whole page as text."""
     title = title or _title(runs)
-    style, script = (files("hpcgcn.report").joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
-    body = "".join((_header(runs, title), _notes(runs), _highlights(runs),
-                    _section("Results", tables.results_table(runs), ("The best value of a column is set in bold. " if len(runs) > 1 else "")
-                             + "Rest the pointer on a heading for its meaning."),
-                    _legend(runs), _curves(runs),
-                    _section("Where an epoch's time goes", f'<p class="keys">{svg.phase_legend()}</p>{svg.phase_bars(runs)}',
-                             "Mean over all epochs, one bar a rank, evaluation excluded."),
-                    _section("Settings that differ" if len(runs) > 1 else "Settings that are not the defaults",
-                             tables.settings_table(runs))))
+    folder = files("hpcgcn.report")
+    style, script = (folder.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    body = "".join((_header(runs, title), _notes(runs), _highlights(runs), _results(runs), _legend(runs), _curves(runs),
+                    _times(runs), _settings(runs)))
     return ('<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; style-src \'unsafe-inline\'; '
@@ -92,15 +87,32 @@ def _highlights(runs: list[Run]) -> str:
     for key, title, write, better in (("test", "Highest test accuracy", lambda v: tables.percent(v, 2), max),
                                       ("epoch_seconds", "Shortest epoch", scales.duration, min),
                                       ("epoch_sent", "Fewest bytes an epoch", scales.size, min)):
-        known = [(row[key], number) for number, row in enumerate(rows) if row[key] is not None and row["sent"] is not None]
+        known = [(row[key], number) for number, row in enumerate(rows) if row[key] is not None]
         if not known or (key == "epoch_sent" and not any(value for value, _ in known)):
             continue
         value, number = better(known, key=lambda pair: pair[0])
         who = f'<span class="who">{svg.swatch(number)}{escape(runs[number].label)}</span>' if len(runs) > 1 else ""
         name = title if len(runs) > 1 else {"test": "Test accuracy", "epoch_seconds": "Time an epoch",
                                             "epoch_sent": "Bytes an epoch"}[key]
-        cards.append(f'<div class="card"><span class="what">{name}</span><span class="value">{write(value)}</span>{who}</div>')
+        cards.append(f'<div class="card"><span class="what">{name}</span>'
+                     f'<span class="value">{write(value)}</span>{who}</div>')
     return f'<div class="cards">{"".join(cards)}</div>'
+
+
+def _results(runs: list[Run]) -> str:
+    bold = "The best value of a column is set in bold. " if len(runs) > 1 else ""
+    return _section("Results", tables.results_table(runs), bold + "Rest the pointer on a heading for its meaning.")
+
+
+def _times(runs: list[Run]) -> str:
+    return _section("Where an epoch's time goes",
+                    f'<p class="keys">{svg.phase_legend()}</p>{svg.phase_bars(runs)}',
+                    "Mean over all epochs, one bar a rank, evaluation excluded.")
+
+
+def _settings(runs: list[Run]) -> str:
+    title = "Settings that differ" if len(runs) > 1 else "Settings that are not the defaults"
+    return _section(title, tables.settings_table(runs))
 
 
 def _legend(runs: list[Run]) -> str:
@@ -117,5 +129,5 @@ def _curves(runs: list[Run]) -> str:
         panels = "".join(f"<figure>{svg.chart(chart, f'clip-{k}-{chart.axis.kind}')}</figure>" for chart in row)
         title = row[0].metric.title + (" (log scale)" if row[0].log_y else "")
         rows.append(f'<h3>{title}</h3><div class="panels">{panels}</div>')
-    return _section("Curves", "".join(rows), "A ring marks the best validation accuracy. The accuracy axes leave the first, "
-                    "steep epochs out. For multi-label graphs accuracy is micro-F1.")
+    return _section("Curves", "".join(rows), "A ring marks the best validation accuracy. The accuracy axes leave the "
+                    "first, steep epochs out. For multi-label graphs accuracy is micro-F1.")

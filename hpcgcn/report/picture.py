@@ -51,7 +51,8 @@ def _draw(chart: Chart, panel):
     for line in chart.lines:
         panel.plot(*zip(*line.points), marker="." if len(line.points) == 1 else "", **line_look(line.number))
         if line.best:
-            panel.plot(*line.best, "o", markersize=5, markerfacecolor="white", markeredgecolor=PALETTE[line.number % COLOURS])
+            panel.plot(*line.best, "o", markersize=5, markerfacecolor="white",
+                       markeredgecolor=PALETTE[line.number % COLOURS])
     panel.set(xscale="log" if chart.log_x else "linear", yscale="log" if chart.log_y else "linear",
               xlim=chart.x_range, ylim=chart.y_range)
     panel.grid(axis="y", color="0.9")

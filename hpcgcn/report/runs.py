@@ -53,8 +53,8 @@ class Run:
 
     def best(self) -> tuple[int, float | None, float | None] | None:
         """(epoch, val, test) at the highest validation score (without one: at the last evaluation), or None."""
-        rows = [(epoch, val, test) for epoch, val, test in zip(self.column("epoch"), self.column("val"), self.column("test"))
-                if val is not None or test is not None]
+        columns = zip(self.column("epoch"), self.column("val"), self.column("test"))
+        rows = [row for row in columns if row[1] is not None or row[2] is not None]
         with_val = [row for row in rows if row[1] is not None]
         return max(with_val, key=lambda row: row[1]) if with_val else rows[-1] if rows else None
 
@@ -112,9 +112,10 @@ def read_run(path: str) -> Run:
 def _hint(path: str) -> str:
     if not os.path.isdir(path):
         return "there is no such folder" if not os.path.exists(path) else "give the folder, not a file in it"
-    inside = sorted(entry.name for entry in os.scandir(path) if os.path.isfile(os.path.join(entry.path, "metrics.csv")))
+    inside = sorted(name for name in os.listdir(path) if os.path.isfile(os.path.join(path, name, "metrics.csv")))
     if inside:
-        return f"it holds runs, though: give {os.path.join(path, inside[0])}" + (" and others" if len(inside) > 1 else "")
+        others = " and others" if len(inside) > 1 else ""
+        return f"it holds runs, though: give {os.path.join(path, inside[0])}{others}"
     return "give the folder that `hpcgcn train` names when it ends"
 
 

@@ -67,13 +67,17 @@ def _single(line, x: Scale, y: Scale) -> str:
     """A line of one point would be invisible."""
     if len(line.points) > 1:
         return ""
-    return f'<circle class="dot c{line.number % COLOURS}" cx="{x(line.points[0][0]):.1f}" cy="{y(line.points[0][1]):.1f}" r="3"/>'
+    return _circle("dot", line.number, x(line.points[0][0]), y(line.points[0][1]), 3)
 
 
 def _best(line, x: Scale, y: Scale) -> str:
     if line.best is None:
         return ""
-    return (f'<circle class="best c{line.number % COLOURS}" cx="{x(line.best[0]):.1f}" cy="{y(line.best[1]):.1f}" r="3.4"/>')
+    return _circle("best", line.number, x(line.best[0]), y(line.best[1]), 3.4)
+
+
+def _circle(kind: str, number: int, x: float, y: float, radius: float) -> str:
+    return f'<circle class="{kind} c{number % COLOURS}" cx="{x:.1f}" cy="{y:.1f}" r="{radius}"/>'
 
 
 def _grid(spec: Chart, x: Scale, y: Scale) -> list[str]:
@@ -96,7 +100,8 @@ def _grid(spec: Chart, x: Scale, y: Scale) -> list[str]:
 
 def phase_legend() -> str:
     """The colours of the phases."""
-    return "".join(f'<span class="key"><i class="box p-{phase}"></i>{name}</span>' for phase, name in PHASE_NAMES.items())
+    return "".join(f'<span class="key"><i class="box p-{phase}"></i>{name}</span>'
+                   for phase, name in PHASE_NAMES.items())
 
 
 def phase_bars(runs: list[Run]) -> str:
@@ -114,7 +119,8 @@ def phase_bars(runs: list[Run]) -> str:
     for number, run, ranks in groups:
         height = len(ranks) * (thick + 2)
         parts.append(f'<g class="run r{number}" data-run="{number}">'
-                     f'{_sample(number, top + height / 2)}<text class="name" x="32" y="{top + height / 2:.1f}" dy=".32em">'
+                     f'{_sample(number, top + height / 2)}'
+                     f'<text class="name" x="32" y="{top + height / 2:.1f}" dy=".32em">'
                      f'{escape(_shortened(run.label))}</text>')
         for name, seconds in ranks:
             parts.append(_bar(name, seconds, x, top, thick, label=thick >= 13))

@@ -34,7 +34,8 @@ def _result(run: Run) -> dict:
         whole = run.fact(name)
         return whole if whole is not None else sum(values) / len(values) if values else None
 
-    return {"val": best[1] if best else None, "test": best[2] if best else None, "best_epoch": best[0] + 1 if best else None,
+    return {"val": best[1] if best else None, "test": best[2] if best else None,
+            "best_epoch": best[0] + 1 if best else None,
             "epochs": n, "epoch_seconds": seconds / n if n else None, "seconds": seconds if n else None,
             "sent": sent if n else None, "epoch_sent": sent / n if n else None,
             "compression": plain / sent if sent else None,
@@ -52,7 +53,8 @@ COLUMNS = (
     ("seconds", "Time", "training time, evaluation excluded", scales.duration, None),
     ("epoch_sent", "Bytes / epoch", "mean bytes of halo messages an epoch, all ranks", scales.size, min),
     ("sent", "Bytes", "bytes of halo messages, all ranks", scales.size, None),
-    ("compression", "Compres­sion", "bytes that fp32 would have sent, divided by bytes sent", lambda v: f"{v:.1f}×", None),
+    ("compression", "Compres&shy;sion", "bytes that fp32 would have sent, divided by bytes sent",
+     lambda v: f"{v:.1f}×", None),
     ("stale", "Stale", "share of exchanges that used rows of the epoch before", percent, None),
     ("hidden", "Hidden", "share of the messages' time in flight during which nobody waited for them", percent, None),
     ("memory", "Peak memory", "largest resident memory of any rank", scales.size, None),
@@ -66,7 +68,8 @@ def results_table(runs: list[Run]) -> str:
     head = "".join(f'<th title="{escape(text)}">{title}</th>' for _, title, text, _, _ in shown)
     body = []
     for number, (run, row) in enumerate(zip(runs, rows)):
-        cells = "".join(_result_cell(row[key], write, better, [r[key] for r in rows]) for key, _, _, write, better in shown)
+        cells = "".join(_result_cell(row[key], write, better, [r[key] for r in rows])
+                        for key, _, _, write, better in shown)
         body.append(f'<tr class="run r{number}">{_name_cell(number, run)}{cells}</tr>')
     return _table("results", f"<th>Run</th>{head}", body)
 

@@ -26,7 +26,8 @@ window.addEventListener("load", () => {
   const tip = document.getElementById("tip");
   const rows = [...tip.querySelectorAll("tr")].map(row => row.textContent.trim());
   document.querySelector(".legend button").click();
-  const hidden = [...document.querySelectorAll("svg .run.r0")].every(group => getComputedStyle(group).display === "none");
+  const groups = [...document.querySelectorAll("svg .run.r0")];
+  const hidden = groups.every(group => getComputedStyle(group).display === "none");
   const wide = document.documentElement.scrollWidth > document.documentElement.clientWidth;
   document.title = JSON.stringify({ shown: !tip.hidden, rows, hidden, wide });
 });
@@ -35,7 +36,8 @@ window.addEventListener("load", () => {
 
 def browse(folder, *options):
     """Run the browser once; returns what it printed."""
-    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={folder / 'profile'}"]
+    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+               f"--user-data-dir={folder / 'profile'}"]
     done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
@@ -53,7 +55,8 @@ def report(tmp_path_factory):
 def test_hovering_shows_all_runs_and_the_legend_hides_one(report, tmp_path):
     probed = tmp_path / "probed.html"
     probed.write_text(report.read_text(encoding="utf-8").replace("</body>", PROBE + "</body>"), encoding="utf-8")
-    found = re.search(r"<title>(.*?)</title>", browse(tmp_path, "--window-size=1300,900", "--dump-dom", probed.as_uri())).group(1)
+    dom = browse(tmp_path, "--window-size=1300,900", "--dump-dom", probed.as_uri())
+    found = re.search(r"<title>(.*?)</title>", dom).group(1)
     assert '"shown":true' in found and '"hidden":true' in found and '"wide":false' in found, found
     assert all(f"{method}-run" in found for method in ("vanilla", "pipegcn", "sylvie-s"))
 
@@ -62,8 +65,8 @@ def test_hovering_shows_all_runs_and_the_legend_hides_one(report, tmp_path):
 def test_a_screenshot_has_paper_ink_and_the_colours_of_the_runs(report, tmp_path, scheme, dark):
     image = pytest.importorskip("matplotlib.image", reason="matplotlib reads the screenshot and is not installed")
     picture = tmp_path / "shot.png"
-    browse(tmp_path, "--window-size=1300,2000", f"--blink-settings=preferredColorScheme={scheme}", f"--screenshot={picture}",
-           report.as_uri())
+    browse(tmp_path, "--window-size=1300,2000", f"--blink-settings=preferredColorScheme={scheme}",
+           f"--screenshot={picture}", report.as_uri())
     pixels = image.imread(picture)[..., :3]
     assert pixels.shape[:2] == (2000, 1300)
     assert (pixels[5, 5].mean() < 0.2) == dark

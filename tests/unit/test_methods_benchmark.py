@@ -37,7 +37,8 @@ def results(tmp_path):
             lower_scores(path, loss + seed)
             if label == "wild" and seed == 1:
                 (tmp_path / "runs" / f"{label}-{seed}" / "failed.txt").write_text("the loss is nan in epoch 3")
-            jobs.append({"label": label, "seed": seed, "settings": {"output": str(tmp_path / "runs"), "name": f"{label}-{seed}"}})
+            settings = {"output": str(tmp_path / "runs"), "name": f"{label}-{seed}"}
+            jobs.append({"label": label, "seed": seed, "settings": settings})
     args = argparse.Namespace(target=0.99, ranks=4, seeds=2, results=str(tmp_path / "results"))
     methods_tables.write_results(args, jobs, {"model": "gcn"}, "some/graph.h5")
     return tmp_path / "results"
@@ -58,7 +59,8 @@ def test_numbers(results):
 
 
 def test_table_says_who_is_within_the_limit_and_who_failed(results):
-    rows = {line.split("|")[1].strip(): line for line in (results / "methods-graph.md").read_text().splitlines() if line.startswith("| ")}
+    lines = (results / "methods-graph.md").read_text().splitlines()
+    rows = {line.split("|")[1].strip(): line for line in lines if line.startswith("| ")}
     assert "| yes |" in rows["thrifty"] and "| **no** |" in rows["lossy"] and "not reached" in rows["lossy"]
     assert "failed in 1 of 2 runs: the loss is nan" in rows["wild"]
     assert len({line.count("|") for line in rows.values()}) == 1

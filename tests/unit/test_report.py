@@ -1,4 +1,4 @@
-"""The report: what it reads, what it shows, what it refuses, and that nothing from outside gets into the page unescaped."""
+"""The report: what it reads, shows and refuses, and that nothing a user wrote gets into the page unescaped."""
 
 import html.parser
 import json
@@ -27,8 +27,9 @@ def make_run(folder, *, method="vanilla", epochs=20, ranks=2, sent=1000, eval_ev
     (folder / "config.toml").write_text(to_toml(config))
     lines = [",".join(COLUMNS)]
     for epoch in range(epochs):
-        row = {"epoch": epoch, "loss": 2.0 * 0.9 ** epoch, "seconds": 0.1, "bytes_sent": sent, "bytes_uncompressed": 4000 * bool(sent),
-               "stale_share": 0.0, "hidden_share": 0.5, "rate": 1.0} | {f"{phase}_seconds": 0.02 * ranks for phase in PHASES}
+        row = {"epoch": epoch, "loss": 2.0 * 0.9 ** epoch, "seconds": 0.1, "bytes_sent": sent,
+               "bytes_uncompressed": 4000 * bool(sent), "stale_share": 0.0, "hidden_share": 0.5, "rate": 1.0}
+        row |= {f"{phase}_seconds": 0.02 * ranks for phase in PHASES}
         if (epoch + 1) % eval_every == 0:
             row |= {"train": 0.9, "val": 0.5 + 0.02 * epoch, "test": 0.4 + 0.02 * epoch}
         lines.append(",".join(str(row.get(name, "")) for name in COLUMNS))
@@ -36,8 +37,8 @@ def make_run(folder, *, method="vanilla", epochs=20, ranks=2, sent=1000, eval_ev
     if summary:
         by_rank = [{"rank": rank, **{f"{phase}_seconds": 0.02 for phase in PHASES}} for rank in range(ranks)]
         (folder / "summary.json").write_text(json.dumps({
-            "epochs": epochs, "stopped_early": False, "nodes": 500, "ranks": ranks, "hidden_share": 0.25, "by_rank": by_rank,
-            "peak_memory_bytes": {"largest_rank": 10 ** 8}}))
+            "epochs": epochs, "stopped_early": False, "nodes": 500, "ranks": ranks, "hidden_share": 0.25,
+            "by_rank": by_rank, "peak_memory_bytes": {"largest_rank": 10 ** 8}}))
     return str(folder)
 
 
@@ -141,7 +142,8 @@ def test_rows_that_are_no_numbers_are_left_out(tmp_path):
     path = make_run(tmp_path / "odd")
     metrics = os.path.join(path, "metrics.csv")
     lines = open(metrics).read().splitlines()
-    lines[3], lines[5], lines[7] = lines[3].replace("2,", "x,", 1), lines[5] + ",1,2", lines[7].replace(lines[7].split(",")[1], "nan")
+    lines[3], lines[5] = lines[3].replace("2,", "x,", 1), lines[5] + ",1,2"
+    lines[7] = lines[7].replace(lines[7].split(",")[1], "nan")
     open(metrics, "w").write("\n".join(lines) + "\n")
     assert read_run(path).n_epochs == 17
 
@@ -171,7 +173,8 @@ def test_damaged_companions_become_notes(tmp_path):
     (tmp_path / "damaged" / "config.toml").write_text("= 3")
     run = read_run(path)
     assert run.summary is None and run.config == {} and len(run.notes) == 2
-    (tmp_path / "damaged" / "summary.json").write_text('{"by_rank": [7, {"rank": 1}], "peak_memory_bytes": 3, "hidden_share": "x"}')
+    odd = '{"by_rank": [7, {"rank": 1}], "peak_memory_bytes": 3, "hidden_share": "x"}'
+    (tmp_path / "damaged" / "summary.json").write_text(odd)
     assert "mean rank" in page([read_run(path)])
 
 
@@ -259,6 +262,7 @@ def test_sizes_in_words(value, text):
     assert scales.size(value) == text
 
 
-@pytest.mark.parametrize("value, text", [(0.0123, "12.3 ms"), (2.5, "2.5 s"), (4000, "1 h 06 min"), (600, "10 min 00 s"), (2e-5, "20 µs")])
+@pytest.mark.parametrize("value, text", [(0.0123, "12.3 ms"), (2.5, "2.5 s"), (4000, "1 h 06 min"), (600, "10 min 00 s"),
+                                         (2e-5, "20 µs")])
 def test_durations_in_words(value, text):
     assert scales.duration(value) == text
