@@ -23,7 +23,7 @@ __all__ = ["NativeBackend", "available", "levels"]
 
 STORAGE = {np.dtype(np.float32): 0, np.dtype(np.float16): 1, np.dtype(np.uint16): 2}
 NO_KEY = (0, 0)
-SPMM_TILE_BYTES = 8 << 20               # of x that are gathered from at once, where x is larger: stays in the near caches
+TILE_BYTES = 16 << 20                   # where SpMM keeps a tile of x that it gathers from; touched only as far as used
 GEMM_SCRATCH = 1 << 18                  # elements: an accumulating product is made in blocks that stay in the cache
 
 
@@ -54,7 +54,7 @@ class NativeBackend(Backend):
     name = "native"
     dtype = np.dtype(np.float32)
 
-    def __init__(self, threads: int | None = None, isa: str | None = None, tile_bytes: int = SPMM_TILE_BYTES):
+    def __init__(self, threads: int | None = None, isa: str | None = None, tile_bytes: int = TILE_BYTES):
         self.threads = threads or len(os.sched_getaffinity(0))
         self.isa = choose_level(isa)
         self._call = kernels().operations(self.isa)

@@ -29,7 +29,10 @@ enum { CHUNK_ENTRIES = 1 << 14 };
 enum { MAX_VECTORS = 8 };
 
 /* A copy must be used this often, on average, to pay. */
-enum { MIN_REUSE = 4 };
+enum { MIN_REUSE = 8 };
+
+/* What stays in the near caches while others pass through them. */
+enum { NEAR_BYTES = 4 << 20 };
 
 INLINE void finish_vector(const product *p, float *to, vfloat sum, float scale, int tail)
 {
@@ -212,10 +215,15 @@ INLINE void copy_masked_tile(const void *x, int kind, const float *mask, int64_t
         }
 }
 
-/* What fits in the scratch: its tiles are `vectors` wide, 0 if not even one vector does. */
-static int64_t scratch_vectors(int64_t n_columns, int kind, int64_t scratch_bytes)
+/* How many vectors wide a tile is: as many as stay in the near caches, or 32 columns if the scratch has room for so
+ * many, else 0: then x is so large that its rows are better gathered whole. */
+static int64_t tile_vectors(int64_t n_columns, int kind, int64_t scratch_bytes)
 {
-    return smaller(scratch_bytes / (n_columns * LANES * storage_bytes(kind)), MAX_VECTORS);
+    const int64_t vector_bytes = n_columns * LANES * storage_bytes(kind), least = 32 / LANES;
+    const int64_t near = smaller(NEAR_BYTES, scratch_bytes) / vector_bytes;
+    if (near > 0)
+        return smaller(near, MAX_VECTORS);
+    return least * vector_bytes <= scratch_bytes ? least : 0;
 }
 
 static void multiply_compact(const product *p, const row_split *s, const void *x, int kind, const float *mask,
@@ -268,10 +276,10 @@ static void run_spmm(call *c)
     const int64_t work = entries_and_rows(&p, start, stop), entries = work - (stop - start);
     const row_split split = {start, stop, (work + CHUNK_ENTRIES - 1) / CHUNK_ENTRIES};
     const int team = team_size(a[0].integer, work * width);
-    const bool too_large = (mask ? n_columns * width * 8 : x_bytes) > a[16].bytes;
+    const bool too_large = (mask ? n_columns * width * 8 : x_bytes) > smaller(NEAR_BYTES, a[16].bytes);
     int64_t vectors = 0;
     if (too_large && entries >= MIN_REUSE * n_columns)
-        vectors = scratch_vectors(n_columns, mask ? FP32 : kind, a[16].bytes);
+        vectors = tile_vectors(n_columns, mask ? FP32 : kind, a[16].bytes);
     if (vectors > 0)
         multiply_compact(&p, &split, a[6].data, kind, mask, n_columns, a[16].data, vectors, team);
     else
