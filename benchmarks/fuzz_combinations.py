@@ -3,7 +3,7 @@
     python benchmarks/fuzz_combinations.py              500 runs on 2, 3 and 4 ranks; minutes on two cores
     python benchmarks/fuzz_combinations.py -n 50 --seed 7
 
-A run that hangs, raises, diverges, or leaves ranks with different parameters is reported with its settings, and the
+A run that hangs, raises, diverges, or ends differently on different ranks is reported with its settings, and the
 exit code is 1. Many runs share one MPI job; half of the jobs cut messages into tiny pieces, so that all of the holding
 back and handing over of long messages is met by short ones.
 """
@@ -244,7 +244,8 @@ def fuzz(n: int, seed: int, patience: float, folder: str, say=print) -> tuple[Co
     rng, graphs = random.Random(seed), make_graphs(folder)
     counts, problems, refusals = Counter(), [], Counter()
     runs = [draw_run(rng, graphs, number) for number in range(n)]
-    jobs = [(2 + k % 3, runs[at:at + RUNS_A_JOB], ("whole", "small")[k // 3 % 2]) for k, at in enumerate(range(0, n, RUNS_A_JOB))]
+    size = min(RUNS_A_JOB, -(-n // 3))
+    jobs = [(2 + k % 3, runs[at:at + size], ("small", "whole")[(k + k // 3) % 2]) for k, at in enumerate(range(0, n, size))]
     for done, (n_ranks, batch, pieces) in enumerate(jobs, 1):
         began = time.monotonic()
         outcomes = run_job(n_ranks, batch, folder, patience, pieces)
