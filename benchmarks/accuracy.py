@@ -114,7 +114,10 @@ def work(args):
         config = make_config({"seed": run["seed"], "split_index": run["seed"] % 10 if several else 0, "threads": args.threads,
                               "quiet": True, "output": os.path.join(args.work, "runs"), "overwrite": True,
                               "name": "-".join(map(str, key_of(run)))}, run["config"])
-        summary = train_model(run["file"], config, comm).summary
+        result = train_model(run["file"], config, comm)
+        if result.exit_code:
+            sys.exit(result.exit_code)       # asked to stop in the middle of a run: it does not count
+        summary = result.summary
         if comm.rank == 0:
             found = {**{name: run[name] for name in ("graph", "model", "ranks", "seed")}, "last": summary["final"]["test"],
                      "best": summary["best"]["test"], "best_epoch": summary["best"]["epoch"],
