@@ -206,6 +206,25 @@ def test_progress_says_rate_and_remaining_time():
     assert "25.0%" in line and "5,000,000 edges" in line and "0.50 M/s" in line and "30 s left" in line
 
 
+def test_progress_is_drawn_where_somebody_watches(monkeypatch):
+    import io
+
+    from hpcgcn.formats import progress
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    bar = progress.progress_bar("edges", 100)
+    bar.update(50, 10)
+    bar.update(51, 11)          # too soon to be drawn again
+    bar.close()
+    assert terminal.getvalue().count("\r") == 1 and "50.0%" in terminal.getvalue() and terminal.getvalue().endswith("\n")
+    monkeypatch.setattr("sys.stderr", io.StringIO())
+    assert isinstance(progress.progress_bar("edges", 100), progress.NullProgressBar)
+
+
 def test_ogb_as_arrays(tmp_path):
     """The form of the largest data sets: arrays that are unpacked to disk, labels with NaN for none, edges one way."""
     raw, split = tmp_path / "papers" / "raw", tmp_path / "papers" / "split" / "time"
