@@ -19,7 +19,7 @@ from dataclasses import dataclass
 # Below the 64 KiB up to which MPI over TCP sends at once; longer ones wait for the receiver to look up and say go.
 PIECE_BYTES = 60 * 1024
 MOST_PIECES = 4096                   # of one message
-LEAST_WINDOW, MOST_WINDOW = 1 << 19, 1 << 24
+LEAST_WINDOW, MOST_WINDOW = 1 << 17, 1 << 24
 WATCHED = 16                         # pieces of a message whose arrival is looked for: they arrive in order
 PAUSE_SECONDS = 0.25                 # how long halo rows make room for a sum
 
@@ -81,7 +81,7 @@ class InFlight:
     """The messages of this process that are on their way: those that MPI has got, and those that wait for room."""
 
     def __init__(self):
-        self.window = 2 * LEAST_WINDOW          # bytes that MPI gets before earlier ones are gone
+        self.window = 8 * LEAST_WINDOW          # bytes that MPI gets before earlier ones are gone
         self._held_back = deque()               # pieces that MPI has not got yet, in the order of their start
         self._requests, self._pieces = [], []   # what is looked for: requests, and the piece of each
         self._handed_over = 0                   # bytes to send among them
@@ -162,6 +162,7 @@ def sum_in_place(comm, *arrays):
     while not MPI.Request.Testall(requests):
         _in_flight.poke(hand_over=time.perf_counter() > pause_ends)
         os.sched_yield()
+    _in_flight.poke()                        # the network is free again: the optimiser need not be done first
 
 
 class Progress:

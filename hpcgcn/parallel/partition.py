@@ -88,6 +88,7 @@ class HaloForward(Aggregation):
         out = self.out[cut.n_interior:]
         for start, stop in self.boundary:
             backend.spmm(cut.outer, halo, out, rows=(start - cut.n_interior, stop - cut.n_interior), accumulate=True)
+            self.progress.poke()
             yield start, stop
 
     def _stored(self, halo):
@@ -109,11 +110,15 @@ class HaloBackward(Aggregation):
         width = dz.shape[1]
         self.interior = row_blocks(0, cut.n_interior, width)
         self.boundary = row_blocks(cut.n_interior, cut.n_owned, width)
+        self.halo = row_blocks(0, cut.local.n_halo, width)
 
     def push(self, rows, moment):
         self.storage.keep(rows)
         if rows[1] == self.cut.n_owned:
-            self.cut.backend.spmm(self.cut.outer_t, self.storage.rows[self.cut.n_interior:], self.halo_gradient)
+            boundary = self.storage.rows[self.cut.n_interior:]
+            for block in self.halo:
+                self.cut.backend.spmm(self.cut.outer_t, boundary, self.halo_gradient, rows=block)
+                self.progress.poke()
             self.exchange.start(self.halo_gradient, moment.epoch)
         self.progress.poke()
 
