@@ -8,11 +8,12 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 SOURCES = "hpcgcn/backend/native/src"
-HEADERS = ["call", "codec", "dense", "epilogue", "loss", "philox", "rows", "sparse", "spmm", "storage", "threads", "vector"]
+HEADERS = ["call", "codec", "dense", "epilogue", "loss", "philox", "rows", "sparse", "spmm", "storage", "threads",
+           "vector"]
 
 # Sums in another order would break what the kernels promise, so no fast-math; fused multiply-add only where written.
-COMMON_FLAGS = ["-std=gnu11", os.environ.get("HPCGCN_OPTIMISE", "-O3"), "-g0", "-fopenmp", "-fvisibility=hidden", "-ffp-contract=off", "-fno-math-errno",
-                "-fno-trapping-math", "-Wall", "-Wextra", "-Wno-psabi"]
+COMMON_FLAGS = ["-std=gnu11", os.environ.get("HPCGCN_OPTIMISE", "-O3"), "-g0", "-fopenmp", "-fvisibility=hidden",
+                "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-Wall", "-Wextra", "-Wno-psabi"]
 LEVEL_FLAGS = {"plain": []}
 if platform.machine() in ("x86_64", "AMD64"):
     LEVEL_FLAGS["avx2"] = ["-mavx2", "-mfma", "-mf16c"]

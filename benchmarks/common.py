@@ -63,10 +63,10 @@ def copy_bandwidth(nbytes: int = 256 << 20) -> float:
     return 2 * nbytes / best
 
 
-# -- a worker with another interpreter ----------------------------------------------------------------------------------
+# -- a worker with another interpreter -------------------------------------------------------------------------------
 
 class Worker:
-    """A script under another Python, which answers one line of JSON with another: contenders that need packages of their own."""
+    """A script under another Python, for packages that need one of their own; answers one line of JSON with another."""
 
     def __init__(self, python: str, script: pathlib.Path, arguments: list[str], threads: int = 1):
         limits = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
@@ -92,7 +92,7 @@ class Worker:
         self.process.wait(timeout=60)
 
 
-# -- reports ------------------------------------------------------------------------------------------------------------
+# -- reports ----------------------------------------------------------------------------------------------------------
 
 def machine() -> dict:
     """What was measured on, without the machine's name."""

@@ -143,9 +143,9 @@ def main():
     degrees = np.diff(indptr)
     isa = NativeBackend(threads=1).isa
     facts = (f"{args.graph} graph of {len(indptr) - 1} nodes and {len(indices)} entries (degrees: median "
-             f"{int(np.median(degrees))}, largest {degrees.max()}), one core, fp32, kernels at level {isa}; milliseconds: "
-             "median of the rounds ± half the distance of the quartiles, contenders in turn. Roofline: x, out, indices "
-             f"and indptr moved once at the measured copy bandwidth of {bandwidth / 1e9:.1f} GB/s.")
+             f"{int(np.median(degrees))}, largest {degrees.max()}), one core, fp32, kernels at level {isa}. "
+             "Milliseconds: median of the rounds ± half the distance of the quartiles, contenders in turn. Roofline: x, "
+             f"out, indices and indptr moved once at the measured copy bandwidth of {bandwidth / 1e9:.1f} GB/s.")
     sections = [facts, times_table(measured),
                 "Times as fast as (medians); targets at 64, 128, 256: 4x SciPy, 2x DGL, 3x torch CSR, elsewhere: no "
                 "slower than DGL.", ratios_table(measured), *notes]

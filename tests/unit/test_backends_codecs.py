@@ -116,7 +116,7 @@ def test_rounding_is_unbiased(arena, bits, wide):
     decoded = decode(arena, data, n, width, bits, wide).astype(np.float64)
     zero, step = (values[0].astype(np.float64) for values in header_of(arena.get(data), n, wide))
     up = (row - zero) / step % 1                                    # the probability of rounding up
-    # Six standard errors; rare events need more, 20 of them; fp32 and the 16 random bits resolve no finer than the rest.
+    # Six standard errors; rare events need more, 20 of them; fp32 and 16 random bits resolve no finer than the rest.
     allowed = step * (6 * np.sqrt(up * (1 - up) / n) + 20 / n + 2.0 ** -16) + 1e-6 * np.abs(row).max()
     assert (np.abs(decoded.mean(axis=0) - row) <= allowed).all()
 

@@ -102,7 +102,7 @@ def test_epilogue_forward_with_norm(backend, arena, width, drop, place):
     xhat = source if place == "xhat is y" else arena.garbage((23, width))
     backend.epilogue_forward(source, out, arena.put(bias), arena.put(gamma), arena.put(beta), xhat, rstd,
                              KEY if drop else None, THRESHOLD if drop else 0, arena.put(ids) if drop else None)
-    # What the norm divides by may be small beside what it subtracts: errors grow by that factor, at most 1 / sqrt(1e-5).
+    # What the norm divides by may be small beside what it subtracts: errors grow by that factor.
     expected_xhat, expected_rstd = normalised(y + bias)
     grown = (np.abs(y + bias).max(axis=1) + 1) * np.maximum(expected_rstd, 1)
     close(arena.get(rstd), expected_rstd, expected_rstd * grown * 4, width)
@@ -227,7 +227,7 @@ def test_adam_takes_three_steps(backend, arena, n, weight_decay):
         g = gradient + weight_decay * param
         m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
         param = param - lr * (m / corrections[0]) / (np.sqrt(v / corrections[1]) + epsilon)
-    # beta2 itself is rounded: 1 - beta2 = 0.001 keeps only some 14 of fp32's 24 bits if it is taken from the rounded one.
+    # 1 - beta2 = 0.001 would keep only some 14 of fp32's 24 bits if it were taken from the rounded beta2.
     close(arena.get(arrays[0]), param, np.abs(param) + 1, 8)
     close(arena.get(arrays[1]), m, np.abs(m) + 1, 8)
     close(arena.get(arrays[2]), v, np.abs(v) + 0.01, 8)

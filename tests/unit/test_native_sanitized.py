@@ -44,7 +44,8 @@ def library(compiler, tmp_path_factory) -> pathlib.Path:
 def run_python(arguments, compiler, library):
     """Python with the sanitised kernels. Python itself leaks by design, so leaks are not looked for."""
     environment = os.environ | {
-        "LD_PRELOAD": runtime_library(compiler), "ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1",
+        "LD_PRELOAD": runtime_library(compiler), "ASAN_OPTIONS": "detect_leaks=0",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
         "HPCGCN_NATIVE_LIBRARY": str(library), "PYTHONPATH": str(ROOT), "PYTHONMALLOC": "malloc"}
     return subprocess.run([sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True)
 
@@ -63,6 +64,7 @@ def test_the_sanitizer_is_on(compiler, library):
 @pytest.mark.timeout(600)
 def test_the_suite_passes_under_the_sanitizers(compiler, library):
     files = [f"tests/unit/{name}" for name in SUITE]
-    done = run_python(["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", "native", *files], compiler, library)
+    chosen = "native and not gemm"              # the matrix product is BLAS's own
+    done = run_python(["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", chosen, *files], compiler, library)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert " passed" in done.stdout

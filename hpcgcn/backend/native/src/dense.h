@@ -21,7 +21,7 @@ static void run_axpby(call *c)
     }
 }
 
-/* -- sums over rows: short panels in fp32, panels and blocks in float64, always in the same order ------------------- */
+/* -- sums over rows: short panels in fp32, panels and blocks in float64, always in the same order ---------------- */
 
 enum { PANEL_ROWS = 64 };
 

@@ -151,7 +151,8 @@ static void run_sigmoid_cross_entropy(call *c)
     const uint8_t *targets = a[2].data, *row_used = a[3].data;
     float *dlogits = a[5].data;
     const int64_t n_classes = a[6].integer, n = a[3].bytes, rows = block_rows(n), n_blocks = (n + rows - 1) / rows;
-    REQUIRE(a[1].bytes == n * n_classes * 4 && a[5].bytes == a[1].bytes, "logits and dlogits must have row_used's rows");
+    REQUIRE(a[1].bytes == n * n_classes * 4 && a[5].bytes == a[1].bytes,
+            "logits and dlogits must have a row for each row_used");
     REQUIRE(a[2].bytes == n * n_classes, "targets must have the shape of logits");
     double partial[MAX_BLOCKS];
     const int team = team_size(a[0].integer, n * n_classes);

@@ -162,7 +162,9 @@ static PyMethodDef module_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernels", NULL, -1, module_methods, NULL, NULL, NULL, NULL};
+static struct PyModuleDef module = {
+    PyModuleDef_HEAD_INIT, .m_name = "_kernels", .m_size = -1, .m_methods = module_methods,
+};
 
 PyMODINIT_FUNC PyInit__kernels(void)
 {

@@ -51,7 +51,10 @@ INLINE float entry_weight(const product *p, int64_t entry, int64_t source)
     return p->column_scale ? weight * p->column_scale[source] : weight;
 }
 
-INLINE float row_factor(const product *p, int64_t row) { return p->row_scale ? p->row_scale[row] * p->scale : p->scale; }
+INLINE float row_factor(const product *p, int64_t row)
+{
+    return p->row_scale ? p->row_scale[row] * p->scale : p->scale;
+}
 
 /* Rows first .. last of the product in one tile; n_vectors and what follows are constants where this is inlined. */
 INLINE void multiply_tile(const product *p, const tile *t, int64_t first, int64_t last, int tail, int n_vectors,
@@ -211,7 +214,8 @@ INLINE void copy_masked_tile(const void *x, int kind, const float *mask, int64_t
             const int64_t at = row * width + column + k;
             const int n = (int)smaller(LANES, columns - k);
             const vfloat value = n < LANES ? load_stored_first(x, kind, at, n) : load_stored(x, kind, at);
-            store(scratch + row * stride + k, keep_masked(value, n < LANES ? load_first(mask + at, n) : load(mask + at)));
+            const vfloat kept = n < LANES ? load_first(mask + at, n) : load(mask + at);
+            store(scratch + row * stride + k, keep_masked(value, kept));
         }
 }
 
