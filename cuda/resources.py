@@ -7,6 +7,7 @@ Needs cupy-cuda12x and nvidia-cuda-nvrtc-cu12 (the extra `cuda-test`); takes abo
 
 from __future__ import annotations
 
+import multiprocessing
 import re
 import sys
 from concurrent.futures import ProcessPoolExecutor
@@ -77,7 +78,8 @@ def compile_all(architectures=ARCHITECTURES) -> dict[tuple[str, int], Usage]:
     """Usage of every kernel on every architecture."""
     tasks = [(file, names, architecture) for architecture in architectures for file, names in MODULES]
     result = {}
-    with ProcessPoolExecutor(max_workers=2) as pool:
+    # Fresh processes, not forks: a process that calls this may have threads of MPI or BLAS.
+    with ProcessPoolExecutor(max_workers=2, mp_context=multiprocessing.get_context("spawn")) as pool:
         for architecture, usage in pool.map(_task, tasks):
             result.update({(name, architecture): u for name, u in usage.items()})
     return result
