@@ -17,7 +17,7 @@ from hpcgcn.formats.integers import numbered_edges
 from hpcgcn.formats.nodes import numbered_order, read_nodes, with_nodes, write_nodes
 from hpcgcn.formats.output import atomic_folder
 from hpcgcn.formats.progress import progress_bar
-from hpcgcn.formats.rows import Table
+from hpcgcn.formats.rows import Table, is_whole
 from hpcgcn.graph.csr import row_numbers
 from hpcgcn.graph.data import Graph
 
@@ -79,8 +79,7 @@ def _is_headed(table: Table, options: ReadOptions) -> bool:
     first = [cell.lower() for cell in table.first]
     if options.edge_columns or all(any(name in first for name in known) for known in _ENDS):
         return True
-    return table.second is not None and not any(cell.lstrip("-").isdecimal() for cell in first[:2]) \
-        and all(cell.lstrip("-").isdecimal() for cell in table.second[:2])
+    return table.second is not None and not any(map(is_whole, first[:2])) and all(map(is_whole, table.second[:2]))
 
 
 def _end_columns(table: Table, options: ReadOptions, headed: bool) -> tuple[int, int]:
@@ -97,12 +96,12 @@ def _end_columns(table: Table, options: ReadOptions, headed: bool) -> tuple[int,
 
 def _looks_numbered(table: Table, columns, headed: bool) -> bool:
     row = table.second if headed else table.first
-    return row is not None and all(len(row) > column and row[column].lstrip("-").isdecimal() for column in columns)
+    return row is not None and all(len(row) > column and is_whole(row[column]) for column in columns)
 
 
 def _names(ids: list[str]) -> np.ndarray:
     """Ids as whole numbers if all can be, or else as text."""
-    if all(name.lstrip("-").isdecimal() and len(name) < 19 and str(int(name)) == name for name in ids):
+    if all(is_whole(name) and str(int(name)) == name for name in ids):
         return np.array([int(name) for name in ids], np.int64)
     return np.array([name.encode() for name in ids])
 
@@ -122,7 +121,7 @@ def _distinct_ids(table: Table, columns, headed: bool) -> list[str]:
     found = set()
     for _, source, target in _end_cells(table, columns, headed):
         found.update((source, target))
-    numeric = all(name.lstrip("-").isdecimal() for name in found)
+    numeric = all(map(is_whole, found))
     return sorted(found, key=(lambda name: (int(name), name)) if numeric else None)
 
 

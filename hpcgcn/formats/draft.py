@@ -75,8 +75,11 @@ def split_from_lists(where: str, n_nodes: int, train, val, test) -> np.ndarray:
     """(1, n) codes from three lists of node numbers."""
     masks = []
     for name, nodes in (("train", train), ("val", val), ("test", test)):
-        nodes = np.asarray(nodes)
-        if len(nodes) and (nodes.dtype.kind not in "iu" or nodes.min() < 0 or nodes.max() >= n_nodes):
+        try:
+            nodes = np.asarray(nodes)
+        except ValueError:
+            nodes = np.array(["a list within the list"])
+        if nodes.ndim != 1 or len(nodes) and (nodes.dtype.kind not in "iu" or nodes.min() < 0 or nodes.max() >= n_nodes):
             raise GraphError(f"{where}: the {name} list names nodes that are not there; expected numbers in "
                              f"0..{n_nodes - 1}")
         masks.append(np.zeros(n_nodes, bool))

@@ -12,6 +12,7 @@ from hpcgcn.formats.archive import Archive, read_npy
 from hpcgcn.formats.draft import Draft, ReadOptions, checked_csr, checked_dense, checked_labels, csr_edges, split_from_lists
 from hpcgcn.formats.files import bad, inside, present, read_json
 from hpcgcn.formats.output import atomic_folder
+from hpcgcn.formats.rows import is_whole
 from hpcgcn.graph.data import SPLIT_NAMES, Graph, SparseRows
 
 HELP = "a folder with adj_full.npz, feats.npy, class_map.json and role.json"
@@ -44,7 +45,7 @@ def _labels(path: str, classes, n_nodes: int) -> np.ndarray:
     width = len(values[0]) if isinstance(values[0], list) else 0
     labels = np.full(n_nodes, -1, np.int64) if not width else np.zeros((n_nodes, width), np.int64)
     for key, value in classes.items():
-        if not key.isdecimal() or int(key) >= n_nodes:
+        if not is_whole(key) or not 0 <= int(key) < n_nodes:
             raise bad(path, None, f"a class for node {key[:40]!r}", f"nodes 0..{n_nodes - 1}")
         numbers = value if isinstance(value, list) else [value]
         if len(numbers) != max(width, 1) or isinstance(value, list) != bool(width) \

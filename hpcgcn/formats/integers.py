@@ -9,7 +9,7 @@ import numpy as np
 from hpcgcn.formats.edges import MOST_NODES
 from hpcgcn.formats.files import bad
 from hpcgcn.formats.progress import progress_bar
-from hpcgcn.formats.rows import Table, parse_integers
+from hpcgcn.formats.rows import Table, is_whole, parse_integers
 
 
 def numbered_edges(table: Table, columns: tuple[int, int], skip_first: bool, n_nodes: int | None,
@@ -43,8 +43,8 @@ def _slow(table: Table, first: int, chunk: bytes, columns: tuple[int, int]) -> t
     for number, row in table.rows(first, chunk):
         pair = [row[column] for column in columns]
         for cell in pair:
-            if not cell.lstrip("+-").isdecimal() or len(cell) > 20:
+            if not is_whole(cell):
                 raise bad(table.path, number, f"{cell[:40]!r}", "a node number (--ids name reads ids of any kind)")
         lines.append(number)
-        pairs.append([max(min(int(cell), 2 ** 62), -2 ** 62) for cell in pair])
+        pairs.append([int(cell) for cell in pair])
     return np.array(pairs, np.int64).reshape(-1, 2), lines

@@ -11,7 +11,7 @@ import numpy as np
 from hpcgcn.errors import ConfigError
 from hpcgcn.formats.draft import Draft, ReadOptions
 from hpcgcn.formats.files import bad
-from hpcgcn.formats.rows import Table
+from hpcgcn.formats.rows import Table, is_whole
 from hpcgcn.graph.data import SPLIT_NAMES, TEST, TRAIN, UNUSED, VAL, Graph, SparseRows
 
 _SPLIT_WORDS = {"": UNUSED, "0": UNUSED, "none": UNUSED, "unused": UNUSED, "train": TRAIN, "1": TRAIN, "val": VAL, "valid": VAL,
@@ -139,8 +139,8 @@ def _labels(table: Table, columns: _Columns, lines, words: list[str], classes: l
         return matrix.astype(np.uint8), matrix.shape[1], [table.first[column].split(":", 1)[1] for column in columns.classes]
     if columns.label is None:
         return None, None, None
-    if all(word.lstrip("-").isdecimal() or not word for word in words):
-        numbers = np.array([int(word) if word and len(word) < 12 else -1 if not word else 2 ** 40 for word in words], np.int64)
+    if all(is_whole(word) or not word for word in words):
+        numbers = np.array([int(word) if word else -1 for word in words], np.int64)
         wrong = np.flatnonzero((numbers < -1) | (numbers >= max(len(words), 1000)))
         if len(wrong):
             raise bad(table.path, lines[wrong[0]], f"the label {words[wrong[0]][:40]}",
@@ -156,7 +156,7 @@ def numbered_order(path: str, known: NodeTable) -> np.ndarray:
     n_nodes = len(known.ids)
     order = np.full(n_nodes, -1, np.int64)
     for row, (identity, line) in enumerate(zip(known.ids, known.lines)):
-        if not identity.isdecimal() or not int(identity) < n_nodes or order[int(identity)] >= 0:
+        if not is_whole(identity) or not 0 <= int(identity) < n_nodes or order[int(identity)] >= 0:
             raise bad(path, line, f"the id {identity[:40]!r}", f"each of 0..{n_nodes - 1} once, or --ids name")
         order[int(identity)] = row
     return order

@@ -86,7 +86,10 @@ def _features(where: str, archive: Archive, prefix: str, n_nodes: int):
         return checked_dense(f"{where} ({prefix})", archive[prefix], n_nodes)
     if f"{prefix}_indptr" not in archive:
         return None
-    n_columns = int(archive[f"{prefix}_shape"].reshape(-1)[1])
+    shape = archive[f"{prefix}_shape"].reshape(-1)
+    if len(shape) != 2 or shape.dtype.kind not in "iu" or not 0 < shape[1] < 2 ** 31:
+        raise GraphError(f"{where}: {prefix}_shape is {shape.tolist()}; expected the numbers of nodes and columns")
+    n_columns = int(shape[1])
     indptr, indices = checked_csr(f"{where} ({prefix}_indptr, {prefix}_indices)", archive[f"{prefix}_indptr"],
                                   archive[f"{prefix}_indices"], n_nodes, n_columns)
     values = archive.get(f"{prefix}_data")
@@ -107,7 +110,9 @@ def _masks(where: str, archive: Archive, n_nodes: int, *names: str) -> np.ndarra
 
 def _scalar(archive: Archive, name: str) -> int | None:
     value = archive.get(name)
-    return None if value is None else int(value)
+    if value is not None and (value.size != 1 or value.dtype.kind not in "iu" or not 0 < value.reshape(-1)[0] < 2 ** 31):
+        raise GraphError(f"{archive.path}: {name} is {value.reshape(-1)[:5].tolist()}; expected a number of classes")
+    return None if value is None else int(value.reshape(-1)[0])
 
 
 def _names(where: str, archive: Archive, n_nodes: int) -> np.ndarray | None:

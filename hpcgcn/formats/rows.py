@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,6 +14,7 @@ SEPARATORS = (",", "\t", ";", " ")
 _NAMES = {",": "commas", "\t": "tabs", ";": "semicolons", " ": "spaces"}
 _COMMENTS = ("#", "%")
 _MOST_DIGITS = 18
+_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 def separator_name(separator: str) -> str:
@@ -43,6 +45,11 @@ def cells(path, number: int, line: str, separator: str) -> list[str]:
         return [cell.strip() for cell in next(csv.reader([line], delimiter=separator, strict=True))]
     except csv.Error as error:
         raise bad(path, number, f"{error} in {line[:60]!r}", "quotes that are closed") from None
+
+
+def is_whole(cell: str) -> bool:
+    """Is this a whole number that fits in 64 bits?"""
+    return _WHOLE.fullmatch(cell) is not None
 
 
 class Table:

@@ -20,6 +20,10 @@ WRITERS = {"planetoid": ("planetoid", "write", "a folder"), "ogb": ("ogb", "writ
            "csv": ("csv_table", "write", "a folder"), "pyg": ("pyg", "write", "a file"), "dgl": ("dgl", "write", "a file")}
 
 
+# What wrong contents can raise where no check of their own names them: strange shapes and sizes, mostly.
+_CONTENT_ERRORS = (ValueError, TypeError, IndexError, KeyError, OverflowError, MemoryError, RecursionError)
+
+
 def _module(name: str):
     return importlib.import_module(f"hpcgcn.formats.{name}")
 
@@ -32,7 +36,10 @@ def read_draft(sources: list[str], format_name: str | None = None, options: Read
         if not os.path.exists(source):
             raise FileError(f"{source}: no such file or folder")
     format_name = format_name or detect(sources)
-    return format_name, _module(READERS[format_name]).read(list(sources), options or ReadOptions())
+    try:
+        return format_name, _module(READERS[format_name]).read(list(sources), options or ReadOptions())
+    except _CONTENT_ERRORS as error:
+        raise FileError(f"{' '.join(sources)} cannot be read: {error}; expected sound files in the format {format_name}") from error
 
 
 def detect(sources: list[str]) -> str:
