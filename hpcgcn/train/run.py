@@ -10,13 +10,17 @@ from dataclasses import dataclass
 
 from hpcgcn.backend import make_backend
 from hpcgcn.config import Config
-from hpcgcn.errors import HpcgcnError
+from hpcgcn.errors import CheckpointError, HpcgcnError
 from hpcgcn.exchange.policies import check_combination
 from hpcgcn.mpi.world import EXIT_RUN_AGAIN, StopRequest, agree, local_rank, on_root
+from hpcgcn.mpi.watchdog import Watchdog, headway
 from hpcgcn.train import checkpoint
 from hpcgcn.train.folder import RunFolder
 from hpcgcn.train.source import load_part, sparse_ranks
 from hpcgcn.train.trainer import EpochLedger, Trainer, describe, metrics_file
+
+
+STRAGGLER = 1.5                      # times the typical compute time at which a rank is named
 
 
 @dataclass
@@ -90,9 +94,16 @@ def _finished(folder: RunFolder, config: Config) -> dict | None:
     return summary if summary and summary["epochs"] >= config.epochs and not summary["stopped_early"] else None
 
 
+def _checkpoint_to_resume(folder: RunFolder, config: Config) -> str | None:
+    path = checkpoint.newest(folder.checkpoints) if config.resume != "never" else None
+    if path is None and config.resume == "must":
+        raise CheckpointError(f"--resume: there is no checkpoint in {folder.path} that can be read; --resume auto begins anew")
+    return path
+
+
 def _resume(trainer: Trainer, folder: RunFolder, say):
     config, comm = trainer.config, trainer.comm
-    path = on_root(comm, checkpoint.newest, folder.checkpoints) if config.resume != "never" else None
+    path = on_root(comm, _checkpoint_to_resume, folder, config)
     if path is None:
         return
     note = trainer.restore(path)
@@ -106,10 +117,12 @@ def _run(trainer: Trainer, folder: RunFolder, say) -> Result:
     ledger = EpochLedger(comm, trainer.engine.strategy.exchanges)
     metrics = metrics_file(trainer, folder)
     stopped, found, training_seconds, times = False, {}, 0.0, []
-    with StopRequest() as request:
+    with StopRequest() as request, Watchdog(comm, folder.path, config.stall_timeout) as watchdog:
         while trainer.epoch < config.epochs and not stopped:
             late = config.time_limit and time.perf_counter() - began > 60 * config.time_limit
             epoch_began = time.perf_counter()
+            watchdog.where = f"epoch {trainer.epoch}"
+            headway()
             rate = trainer.rate.rate(trainer.epoch)
             ledger.reset()
             loss, stopped, allreduce = trainer.run_epoch(bool(request.received or late))
@@ -126,6 +139,7 @@ def _run(trainer: Trainer, folder: RunFolder, say) -> Result:
             if metrics:
                 metrics.write({"epoch": trainer.epoch - 1, "loss": loss, **{k: v for k, v in found.items() if v == v}, **row})
             if last or stopped or (config.checkpoint_every and trainer.epoch % config.checkpoint_every == 0):
+                watchdog.where = f"checkpoint after epoch {trainer.epoch - 1}"
                 trainer.save(folder)
     stopped = stopped and trainer.epoch < config.epochs
     found = found or trainer.evaluate()
@@ -172,4 +186,16 @@ def _closing_lines(folder: RunFolder, summary: dict, stopped: bool, config: Conf
     score = f"test {best['test']:.4f} at the best validation (epoch {best['epoch']})" if best["test"] is not None else "done"
     return (f"{score}; {summary['seconds_per_epoch'] * 1000:.1f} ms/epoch, {summary['bytes_sent'] / 1e6:.1f} MB sent, "
             f"compression {summary['compression']:.1f}, peak memory {summary['peak_memory_bytes']['largest_rank'] / 2**20:.0f} "
-            f"MiB a rank\nresults: {folder.path}")
+            f"MiB a rank\n{_straggler(summary)}results: {folder.path}")
+
+
+def _straggler(summary: dict) -> str:
+    """A line about a rank that computes much longer than the others, which all of them then wait for."""
+    ranks = summary["by_rank"]
+    seconds = sorted(r["compute_seconds"] for r in ranks)
+    slowest = max(ranks, key=lambda r: r["compute_seconds"])
+    typical = seconds[(len(seconds) - 1) // 2]
+    if len(ranks) < 2 or slowest["compute_seconds"] < STRAGGLER * typical:
+        return ""
+    return (f"rank {slowest['rank']} on host {summary['hosts'][slowest['rank']]} computes {slowest['compute_seconds'] / typical:.1f} "
+            f"times as long as a typical rank: a slower or busier host, or a larger part\n")
