@@ -16,6 +16,8 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
+from hpcgcn.mpi.watchdog import headway
+
 # Below the 64 KiB up to which MPI over TCP sends at once; longer ones wait for the receiver to look up and say go.
 PIECE_BYTES = 60 * 1024
 MOST_PIECES = 4096                   # of one message
@@ -136,6 +138,8 @@ class InFlight:
         self._pieces.append(piece)
 
     def _retire(self, done: list[int] | None):
+        if done:
+            headway()
         for at in sorted(done or (), reverse=True):
             piece = self._pieces[at]
             piece.transfer.n_open -= 1
@@ -173,7 +177,8 @@ class Progress:
         self.seconds = 0.0               # spent here
 
     def poke(self):
-        """Let MPI move what can be moved now."""
+        """Let MPI move what can be moved now. Called after a block of work, so it counts as headway."""
+        headway()
         began = time.perf_counter()
         _in_flight.poke()
         self.seconds += time.perf_counter() - began

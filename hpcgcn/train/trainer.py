@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import socket
 import sys
 import time
 
@@ -176,6 +177,7 @@ def describe(trainer: Trainer) -> dict:
     local = trainer.engine.local
     sums = trainer.comm.allreduce(np.array([local.n_owned, local.n_halo, local.n_entries]))
     return {"nodes": int(sums[0]), "halo_rows": int(sums[1]), "matrix_entries": int(sums[2]), "ranks": trainer.comm.size,
+            "hosts": trainer.comm.allgather(socket.gethostname()),
             "parameters": trainer.parameters.size, **trainer.backend.describe(), "config": to_toml(trainer.config)}
 
 

@@ -87,3 +87,20 @@ def test_time_limit_stops_cleanly_with_its_exit_code(folder):
     done = launch(2, [*ARGS, "--epochs", "1000000", "--time-limit", "0.03", "--name", "limited"], cwd=folder, timeout=60)
     assert done.code == 75
     assert "--resume auto" in done.stdout
+
+
+def test_a_stopped_rank_is_named_and_the_job_ends(folder, tmp_path):
+    """SIGSTOP: the process is there, but gives no sign of life."""
+    with open(tmp_path / "stderr", "w+") as stderr:
+        job = start(3, [*ARGS, "--name", "frozen", "--stall-timeout", "3"], cwd=folder, stderr=stderr)
+        try:
+            wait_for(lambda: checkpoints(folder, "frozen") and len(ranks_of("frozen")) == 3)
+            subprocess.run(["kill", "-STOP", str(ranks_of("frozen")[1])], check=True)
+            assert job.wait(60) not in (0, 2, 75)
+        finally:
+            end(job)
+        stderr.seek(0)
+        said = [line for line in stderr.read().splitlines() if line.startswith("hpcgcn: ")]
+    assert len(said) == 1 and "rank 1 on host" in said[0] and "no sign of life" in said[0], said
+    args = [*ARGS, "--name", "frozen", "--resume", "auto", "--epochs", str(checkpoints(folder, "frozen")[-1][0] + 5)]
+    launch(3, args, cwd=folder).check()
