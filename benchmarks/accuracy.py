@@ -140,8 +140,8 @@ def table(runs: list[dict]) -> str:
         published, when = PUBLISHED.get((graph, model), (None, None))
         difference = f"{statistics.mean(100 * run[when] for run in group) - published:+.1f}" if published else ""
         shown = f"{published} ({when})" if published else ""
-        lines.append(f"| {graph} | {model} | {ranks} | {len(group)} | {spread(group, 'last')} | {spread(group, 'best')} | {shown} | "
-                     f"{difference} |")
+        cells = (graph, model, ranks, len(group), spread(group, "last"), spread(group, "best"), shown, difference)
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines)
 
 
@@ -152,10 +152,14 @@ def spread(group: list[dict], when: str) -> str:
 
 
 def write_table(args, runs: list[dict]):
-    head = ("# Accuracy\n\nMean and standard deviation over seeds, in per cent, of the test score after the last epoch and at the epoch "
-            "of the best validation score. With ten splits in a file, seed k uses split k. Settings: data/configs; made by "
-            "`python benchmarks/accuracy.py`.\nThe difference is to the published number, taken at the epoch its authors take theirs.\n"
-            + "".join(f"The score of {graph} is {words}.\n" for graph, words in SCORES.items()) + "\n")
+    notes = "".join(f"The score of {graph} is {words}.\n" for graph, words in SCORES.items())
+    head = f"""# Accuracy
+
+Mean and standard deviation over seeds, in per cent, of the test score after the last epoch and at the epoch of the best
+validation score. With ten splits in a file, seed k uses split k. Settings: data/configs; made by
+`python benchmarks/accuracy.py`. The difference is to the published number, taken at the epoch its authors take theirs.
+{notes}
+"""
     with open(os.path.join(args.results, "accuracy.md"), "w") as file:
         file.write(head + table(runs) + "\n")
 

@@ -6,7 +6,8 @@ import argparse
 
 HELP = "write a graph in a format that other programs read"
 
-_FORMATS = ("csv", "mtx", "npz", "npz-heterophilous", "npz-gnn-benchmark", "ogb", "graphsaint", "dgl-reddit", "planetoid", "pyg", "dgl")
+_FORMATS = ("csv", "mtx", "npz", "npz-heterophilous", "npz-gnn-benchmark", "ogb", "graphsaint", "dgl-reddit", "planetoid",
+            "pyg", "dgl")
 
 
 def add_arguments(parser: argparse.ArgumentParser):

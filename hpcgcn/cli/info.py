@@ -55,7 +55,8 @@ def _named(title: str, values: dict) -> str:
 def _degrees(contents: dict) -> str:
     """Nodes by degree, as bars."""
     bins = contents.get("degree_histogram", [])
-    return "degrees\n" + text.bars([(str(low) if low == high else f"{low}-{high}", count) for low, high, count in bins]) if bins else ""
+    rows = [(str(low) if low == high else f"{low}-{high}", count) for low, high, count in bins]
+    return "degrees\n" + text.bars(rows) if rows else ""
 
 
 def _classes(contents: dict) -> str:

@@ -11,7 +11,8 @@ def add_arguments(parser):
     parser.add_argument("--layer", type=int, default=1, help="which hidden layer's embeddings; 1 is the first")
     parser.add_argument("--which", choices=("best", "last"), default="best", help="parameters of the best validation, or the last")
     parser.add_argument("--backend", help="another backend than the run's")
-    parser.add_argument("--weights", metavar="FILE", help="a model trained elsewhere: safetensors or .pt of PyG or DGL, in place of a run")
+    parser.add_argument("--weights", metavar="FILE",
+                        help="a model trained elsewhere, in place of a run: safetensors or .pt of PyG or DGL")
     from hpcgcn.cli.weights import add_constants
     add_constants(parser)
 

@@ -13,7 +13,8 @@ def add_arguments(parser: argparse.ArgumentParser):
     out.add_argument("run", help="folder of a run (runs/NAME), or of one checkpoint")
     out.add_argument("-o", "--output", required=True, metavar="FILE", help="safetensors file to write")
     out.add_argument("--to", choices=("pyg", "dgl", "hpcgcn"), default="pyg", help="whose names and layouts (pyg)")
-    out.add_argument("--which", choices=("best", "last"), default="best", help="parameters of the best validation, or the last (best)")
+    out.add_argument("--which", choices=("best", "last"), default="best",
+                     help="parameters of the best validation, or the last (best)")
     into = actions.add_parser("import", help="a run folder from a safetensors or .pt file", allow_abbrev=False)
     into.add_argument("weights", help="safetensors file, or a .pt file of model.state_dict()")
     into.add_argument("-o", "--output", metavar="RUN", help="folder of the run to make; without it, only say what the file holds")

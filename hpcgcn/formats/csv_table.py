@@ -54,8 +54,9 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
         return with_nodes(known, order, None, Draft(lambda: numbered_edges(table, columns, headed, len(order)), len(order),
                                                      extra=extra, source=source, strict=True))
     if known:
-        return with_nodes(known, np.arange(len(known.ids)), _names(known.ids), Draft(
-            lambda: _named_edges(table, columns, headed, known.ids, nodes), len(known.ids), extra=extra, source=source, strict=True))
+        draft = Draft(lambda: _named_edges(table, columns, headed, known.ids, nodes), len(known.ids), extra=extra, source=source,
+                      strict=True)
+        return with_nodes(known, np.arange(len(known.ids)), _names(known.ids), draft)
     names = _distinct_ids(table, columns, headed)
     return Draft(lambda: _named_edges(table, columns, headed, names, None), len(names), node_names=_names(names), extra=extra,
                  source=source, strict=True)

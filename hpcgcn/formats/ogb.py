@@ -97,8 +97,8 @@ def _n_nodes(raw: str, features, labels) -> int:
     for array in (features, labels):
         if array is not None:
             return len(array)
-    raise FileError(f"{raw} has neither num-node-list.csv.gz, node-feat.csv.gz nor node-label.csv.gz; expected one of them, to know "
-                    "the number of nodes")
+    raise FileError(f"{raw} has neither num-node-list.csv.gz, node-feat.csv.gz nor node-label.csv.gz; expected one of them, "
+                    "to know the number of nodes")
 
 
 def _split(root: str, name: str | None, n_nodes: int) -> np.ndarray | None:

@@ -28,7 +28,8 @@ def plot_graph(facts: dict, path: str | os.PathLike):
     try:
         figure.savefig(path, dpi=130)
     except (OSError, ValueError) as error:
-        raise FileError(f"cannot write {path}: {error}; give a name that ends in .png, .pdf or .svg in a folder that exists") from None
+        raise FileError(f"cannot write {path}: {error}; give a name that ends in .png, .pdf or .svg, in a folder that "
+                        "exists") from None
     finally:
         plt.close(figure)
 
@@ -36,7 +37,8 @@ def plot_graph(facts: dict, path: str | os.PathLike):
 def _draw_degrees(axes, contents: dict):
     bins = contents["degree_histogram"]
     axes.bar(range(len(bins)), [count for _, _, count in bins], color=_COLOURS["train"])
-    axes.set_xticks(range(len(bins)), [str(low) if low == high else f"{low}-{high}" for low, high, _ in bins], rotation=60, fontsize=7)
+    names = [str(low) if low == high else f"{low}-{high}" for low, high, _ in bins]
+    axes.set_xticks(range(len(bins)), names, rotation=60, fontsize=7)
     axes.set_yscale("log")
     axes.set(title="degree distribution", xlabel="in-neighbours", ylabel="nodes")
 
@@ -56,7 +58,8 @@ def _draw_classes(axes, contents: dict, head: dict):
 
 def _draw_words(axes, facts: dict):
     head, contents = facts["header"], facts["contents"]
-    lines = [f"nodes        {head['n_nodes']:,}", f"entries      {head['n_edges']:,} ({'directed' if head['directed'] else 'both ways'})",
+    lines = [f"nodes        {head['n_nodes']:,}",
+             f"entries      {head['n_edges']:,} ({'directed' if head['directed'] else 'both ways'})",
              f"features     {head['n_features']:,}", f"classes      {head['n_classes']}",
              f"mean degree  {contents['degree']['mean']:.2f}", f"isolated     {contents['isolated_nodes']:,}",
              f"components   {contents['components']['count']:,}", f"largest      {contents['components']['largest']:,} nodes"]

@@ -54,13 +54,14 @@ def imported_config(path, found: Found, metadata: dict[str, str], given: dict) -
     """Settings of a run with these weights: from their shapes, the file's own notes, and what the user gave."""
     shape = found.shape
     chosen = {"model": shape.model, "layers": shape.layers, "linear_layers": shape.linear_layers, "dropout": 0.0,
-              "norm": "yes" if shape.norm else "no", **({"hidden": shape.hidden} if shape.layers > 1 or shape.model == "gcnii" else {})}
+              "norm": "yes" if shape.norm else "no", "hidden": shape.hidden}
     if metadata.get("format") == _FORMAT:
         chosen |= {"alpha": float(metadata["alpha"]), "lambda": float(metadata["lambda"]), "self_loops": metadata["self_loops"]}
     config = make_config(chosen | given, where=str(path))
     for name in ("model", "layers", "linear_layers", "norm"):
         if getattr(config, name) != chosen[name]:
-            raise ConfigError(f"{path} holds a {shape.model} with {name} = {chosen[name]}, not {getattr(config, name)}; leave it out")
+            raise ConfigError(f"{path} holds a {shape.model} with {name} = {chosen[name]}, not {getattr(config, name)}; "
+                              "leave it out")
     return config
 
 
@@ -127,8 +128,8 @@ def open_weights(comm, path: str, graph: str, given: dict | None = None, overrid
     part = load_part(comm, graph, config)
     with agree(comm):
         if (part.n_features, part.n_classes) != (found.shape.n_features, found.shape.n_classes):
-            raise ConfigError(f"{path} is for {found.shape.n_features} features and {found.shape.n_classes} classes, but {graph} has "
-                              f"{part.n_features} and {part.n_classes}: it was trained on another graph")
+            raise ConfigError(f"{path} is for {found.shape.n_features} features and {found.shape.n_classes} classes, but {graph} "
+                              f"has {part.n_features} and {part.n_classes}: it was trained on another graph")
         return TrainedModel(comm, config, part, flat_values(found), path)
 
 

@@ -18,10 +18,12 @@ FRAMEWORKS = ("pyg", "dgl", "hpcgcn")
 # The names within one graph layer: ours -> (theirs, transposed).
 _LAYERS = {
     ("pyg", "gcn"): {"weight": ("lin.weight", True), "bias": ("bias", False)},
-    ("pyg", "sage"): {"weight": ("lin_l.weight", True), "bias": ("lin_l.bias", False), "weight_self": ("lin_r.weight", True)},
+    ("pyg", "sage"): {"weight": ("lin_l.weight", True), "bias": ("lin_l.bias", False),
+                      "weight_self": ("lin_r.weight", True)},
     ("pyg", "gcnii"): {"weight": ("weight1", False)},
     ("dgl", "gcn"): {"weight": ("weight", False), "bias": ("bias", False)},
-    ("dgl", "sage"): {"weight": ("fc_neigh.weight", True), "bias": ("fc_self.bias", False), "weight_self": ("fc_self.weight", True)},
+    ("dgl", "sage"): {"weight": ("fc_neigh.weight", True), "bias": ("fc_self.bias", False),
+                      "weight_self": ("fc_self.weight", True)},
     ("dgl", "gcnii"): {"weight": ("weight1", False)},
 }
 _LIST = {"pyg": "convs", "dgl": "layers"}
@@ -30,7 +32,9 @@ _NORM = {"gamma": ("weight", False), "beta": ("bias", False)}
 # Longest first: what of a name belongs to the layer.
 _SUFFIXES = ("fc_neigh.weight", "fc_self.weight", "fc_self.bias", "lin_l.weight", "lin_l.bias", "lin_r.weight", "lin.weight",
              "weight1", "weight2", "weight", "bias")
-_SIGNS = {"lin.weight": ("pyg", "gcn"), "lin_l.weight": ("pyg", "sage"), "fc_neigh.weight": ("dgl", "sage"), "weight1": ("pyg", "gcnii")}
+# A name that only one kind of layer has.
+_SIGNS = {"lin.weight": ("pyg", "gcn"), "lin_l.weight": ("pyg", "sage"), "fc_neigh.weight": ("dgl", "sage"),
+          "weight1": ("pyg", "gcnii")}
 
 
 @dataclass
@@ -104,8 +108,8 @@ def _modules(where: str, tensors: dict[str, np.ndarray]) -> dict[str, dict[str, 
                             "SAGEConv, GCN2Conv, Linear and LayerNorm weights")
         tensor = tensors[name]
         if tensor.dtype.kind != "f" or not np.isfinite(tensor).all():
-            raise FileError(f"{where}: the tensor {name!r} holds {'NaN or infinity' if tensor.dtype.kind == 'f' else tensor.dtype}; "
-                            "expected finite numbers")
+            held = "NaN or infinity" if tensor.dtype.kind == "f" else tensor.dtype
+            raise FileError(f"{where}: the tensor {name!r} holds {held}; expected finite numbers")
         modules.setdefault(name.removesuffix(suffix).rstrip("."), {})[suffix] = tensor
     return modules
 
