@@ -12,6 +12,7 @@ from hpcgcn.backend.base import Backend
 from hpcgcn.backend.reference import ReferenceBackend
 
 
+@functools.cache            # finding BLAS to set its threads takes longer than most tests
 def native(isa: str) -> Backend:
     """The native backend at one instruction set level, or a skip that says why it cannot run here."""
     from hpcgcn.backend import native as module
