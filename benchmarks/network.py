@@ -28,9 +28,9 @@ LAB = ROOT / "jobs" / "lab" / "hosts"
 BITS = {"none": 0, "1gbit": 10 ** 9, "200mbit": 2 * 10 ** 8, "50mbit": 5 * 10 ** 7}
 METHODS = ("vanilla", "overlap", "pipegcn", "sylvie-s", "sylvie-a", "varco", "mixgcn")
 # Dense: as many neighbours as Reddit has, so that an epoch's arithmetic and its bytes at 1 Gb/s are of the same order.
-GRAPHS = {"sparse": ["--nodes", "20000", "--degree", "50"], "dense": ["--nodes", "30000", "--degree", "400"]}
+GRAPHS = {"sparse": ["--nodes", "40000", "--degree", "50"], "dense": ["--nodes", "30000", "--degree", "400"]}
 MODEL = ["--model", "sage", "--layers", "3", "--hidden", "128", "--dropout", "0.5", "--lr", "0.01"]
-WARM_UP = 2                              # epochs that do not count; the 20 after them hold two refreshes of sylvie-a
+WARM_UP = 2                              # epochs that do not count; any 10 after them hold one refresh of sylvie-a
 TARGET_GAP = 0.005                       # the target: half a point below the best of vanilla
 QUEUE_SECONDS = 0.01                     # of the link's rate, kept in the kernel's send buffer
 
@@ -41,7 +41,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--hosts", nargs="+", type=int, default=[2, 4])
     parser.add_argument("--rates", nargs="+", choices=tuple(BITS), default=list(BITS))
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), help="vanilla is always there")
-    parser.add_argument("--epochs", type=int, default=20, help="that count, of each run that is timed (20)")
+    parser.add_argument("--epochs", type=int, default=10, help="that count, of each run that is timed (10)")
     parser.add_argument("--score-epochs", type=int, default=100, help="of the runs that give the scores; 0: none (100)")
     parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path(tempfile.gettempdir()) / "hpcgcn-network",
                         help="graphs and run folders")
