@@ -4,6 +4,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -98,6 +99,28 @@ def test_gathering_from_compact_tiles_changes_no_bit(isa, kind, masked, weighted
             found.append(out)
         assert width == 1 or all(np.array_equal(found[0], other) for other in found[1:])
         np.testing.assert_allclose(found[0], found[1], rtol=1e-3, atol=1e-3)
+
+
+def test_other_threads_run_during_a_call():
+    backend = native.NativeBackend(threads=1, isa="plain")
+    n_entries = 3_000_000
+    matrix = backend.csr(np.array([0, n_entries]), np.zeros(n_entries, np.int32), 1)
+    x, out, turns, done = numbers(1, 128), np.zeros((1, 128), np.float32), [0], threading.Event()
+
+    def count():
+        while not done.is_set():
+            turns[0] += 1
+
+    counter = threading.Thread(target=count)
+    counter.start()
+    progress = []
+    while len(progress) < 50 and max(progress, default=0) < 1000:      # the system may not run the counter at once
+        before = turns[0]
+        backend.spmm(matrix, x, out)
+        progress.append(turns[0] - before)
+    done.set()
+    counter.join()
+    assert max(progress) >= 1000, "calls hold the global interpreter lock"
 
 
 @pytest.mark.parametrize("shape", [(1,), (3, 41), (1000, 7)])
