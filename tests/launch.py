@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import functools
 import os
 import shlex
@@ -14,6 +16,7 @@ from dataclasses import dataclass
 
 import pytest
 
+PR_SET_PDEATHSIG = 1
 GRACE_SECONDS = 5        # between asking a job that hangs to end and ending it
 
 
@@ -69,7 +72,13 @@ def command(n_ranks: int, args: list) -> list[str]:
 def start(n_ranks: int, args: list, *, cwd=None, env=None, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
     """The job as a Popen object, in a session of its own; end it with `end`."""
     return subprocess.Popen(command(n_ranks, args), cwd=cwd, env=rank_environment(env), stdout=stdout, stderr=stderr,
-                            stdin=subprocess.DEVNULL, start_new_session=True)
+                            stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=end_with_parent)
+
+
+def end_with_parent():
+    """Called in the child: if the tests are killed, their jobs are asked to end (Linux; elsewhere they are not)."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def end(process: subprocess.Popen):

@@ -23,7 +23,7 @@ def job(label: str, source, *, forget_after: int | None = None, **settings) -> d
     return {"label": label, "source": str(source), "forget_after": forget_after, "settings": SHORT | {"name": label} | settings}
 
 
-def run_many(n_ranks: int, jobs: list[dict], folder, timeout: float = 240) -> dict[str, dict]:
+def run_many(n_ranks: int, jobs: list[dict], folder, timeout: float = 540) -> dict[str, dict]:
     """Run the jobs on n ranks, one after another, in `folder`; {label: what it left}. A later job may resume an earlier one."""
     from launch import launch
     listing = os.path.join(folder, f"jobs-{n_ranks}.json")

@@ -17,7 +17,8 @@ MODELS = ("gcn", "sage", "gcnii", "resgcn")
 COMMON = {"epochs": EPOCHS, "dropout": 0.5, "lr": 0.02}
 STRANGE = {"precise": {"backend": "reference", "dtype": "float64"}, "sparse": {}, "multilabel": {}, "directed": {},
            "gathered-bf16": {"precision": "bf16"}, "not-precomputed": {"precompute": "no", "hidden": 40},
-           "linear-end": {"layers": 5, "linear_layers": 3}, "decay-clip": {"weight_decay": 0.01, "clip": 0.1}}
+           "linear-end": {"layers": 5, "linear_layers": 3}, "decay-clip": {"weight_decay": 0.01, "clip": 0.1},
+           "by-columns": {"method": "mixgcn"}, "by-columns-and-roles": {"method": "mixgcn-moa"}}
 
 
 def strange_models(name: str, n_ranks: int) -> list[str]:
@@ -39,8 +40,10 @@ def jobs_of(sources: dict, n_ranks: int) -> list[dict]:
             for model in MODELS for mode in ("transductive", "inductive") for cut, method in methods.items()]
     for k, (name, settings) in enumerate(STRANGE.items()):
         cut = list(methods)[(k + n_ranks) % len(methods)]
+        if n_ranks == 1:
+            settings = {key: value for key, value in settings.items() if key != "method"}
         jobs += [job(f"{model}.{name}.{cut}", sources.get(name, sources["plain"]), model=model, partition_method=cut,
-                     method=methods[cut], **COMMON, **settings) for model in strange_models(name, n_ranks)]
+                     **COMMON | {"method": methods[cut]} | settings) for model in strange_models(name, n_ranks)]
     return jobs
 
 
