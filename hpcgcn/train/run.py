@@ -195,7 +195,7 @@ def _straggler(summary: dict) -> str:
     seconds = sorted(r["compute_seconds"] for r in ranks)
     slowest = max(ranks, key=lambda r: r["compute_seconds"])
     typical = seconds[(len(seconds) - 1) // 2]
-    if len(ranks) < 2 or slowest["compute_seconds"] < STRAGGLER * typical:
+    if len(ranks) < 2 or typical <= 0 or slowest["compute_seconds"] < STRAGGLER * typical:
         return ""
     return (f"rank {slowest['rank']} on host {summary['hosts'][slowest['rank']]} computes {slowest['compute_seconds'] / typical:.1f} "
             f"times as long as a typical rank: a slower or busier host, or a larger part\n")
