@@ -38,11 +38,12 @@ GRAPHS = {
                       "lr_schedule": "cosine", "epochs": 100}),
 }
 
-# Beside the presets: what error feedback, residual coding and bias correction add.
+# Beside the presets: what error feedback, residual coding, bias correction and more of the nodes add.
 EXTRAS = {
     "sylvie-s, feedback": {"method": "sylvie-s", "error_feedback": True, "rounding": "nearest"},
     "sylvie-a, feedback": {"method": "sylvie-a", "error_feedback": True, "rounding": "nearest"},
     "sylvie-s, residual": {"method": "sylvie-s", "residual": True, "rounding": "nearest"},
+    "bns, half": {"method": "bns", "rate": "2"},
     "pipegcn-gf, corrected": {"method": "pipegcn-gf", "smooth_correction": True},
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import statistics
 
 from common import machine, markdown_table
@@ -24,8 +25,10 @@ def write_results(args, jobs: list[dict], settings: dict, path: str):
     targets = [args.target * _score(run) for run in by_label["vanilla"]]
     rows = [_row(label, runs, by_label["vanilla"], targets) for label, runs in by_label.items()]
     name = os.path.splitext(os.path.basename(path))[0]
-    facts = {"graph": name, "ranks": args.ranks, "seeds": args.seeds, "settings": settings, "targets": targets,
-             "target_share": args.target, "machine": machine()}
+    chosen = " --methods " + shlex.join(args.methods) if args.methods else ""
+    facts = {"graph": name, "command": f"python benchmarks/methods.py {name}{chosen}", "ranks": args.ranks,
+             "seeds": args.seeds, "settings": settings, "targets": targets, "target_share": args.target,
+             "machine": machine()}
     os.makedirs(args.results, exist_ok=True)
     stem = os.path.join(args.results, f"methods-{name}")
     with open(f"{stem}.json", "w") as file:
@@ -95,7 +98,7 @@ def _markdown(facts: dict, rows: list[dict]) -> str:
             "compression", "epochs to target", "time to target", "bytes to target"]
     return "\n\n".join([
         f"# Methods on {facts['graph']}",
-        f"`python benchmarks/methods.py {facts['graph']}`: {facts['ranks']} ranks, {facts['seeds']} seeds; {settings}.",
+        f"`{facts['command']}`: {facts['ranks']} ranks, {facts['seeds']} seeds; {settings}.",
         f"{where['cpu']}, {where['cores']} cores shared with other work, {where['date']}: compare times with care, and\n"
         f"within this table only; accuracy and bytes do not depend on the machine.{asleep}",
         "Test accuracy is taken at the best validation accuracy: mean and standard deviation over seeds. The difference\n"

@@ -39,7 +39,7 @@ def results(tmp_path):
                 (tmp_path / "runs" / f"{label}-{seed}" / "failed.txt").write_text("the loss is nan in epoch 3")
             settings = {"output": str(tmp_path / "runs"), "name": f"{label}-{seed}"}
             jobs.append({"label": label, "seed": seed, "settings": settings})
-    args = argparse.Namespace(target=0.99, ranks=4, seeds=2, results=str(tmp_path / "results"))
+    args = argparse.Namespace(target=0.99, ranks=4, seeds=2, methods=None, results=str(tmp_path / "results"))
     methods_tables.write_results(args, jobs, {"model": "gcn"}, "some/graph.h5")
     return tmp_path / "results"
 
