@@ -53,7 +53,8 @@ def spread(seconds: list[float]) -> dict:
 
 def milliseconds(found: dict) -> str:
     """A spread for a table: median and half the distance of the quartiles."""
-    return f"{found['median'] * 1e3:.3g} ± {(found['high'] - found['low']) / 2 * 1e3:.2g}"
+    median, half = found["median"] * 1e3, (found["high"] - found["low"]) / 2 * 1e3
+    return f"{median:.0f} ± {half:.0f}" if median >= 100 else f"{median:.3g} ± {half:.2g}"
 
 
 def copy_bandwidth(nbytes: int = 256 << 20) -> float:
