@@ -28,7 +28,8 @@ PLANETOID = ["planetoid", "planetoid", "--normalise-features", "row", "--name"]
 # Data set -> how it is imported; sources are relative to HPCGCN_TEST_DATA. With ten splits, seed k uses split k.
 GRAPHS = {
     "cora": [*PLANETOID, "cora"], "citeseer": [*PLANETOID, "citeseer"], "pubmed": [*PLANETOID, "pubmed"],
-    "amazon-photo": ["npz", "npz/amazon-photo.npz", *PER_CLASS],
+    # Its settings were chosen while looking at test scores of the splits of seed 0: these are others.
+    "amazon-photo": ["npz", "npz/amazon-photo.npz", *PER_CLASS, "--seed", "10"],
     "coauthor-cs": ["npz", "npz/coauthor-cs.npz", *PER_CLASS],
     "coauthor-physics": ["npz", "npz/coauthor-physics.npz", *PER_CLASS],
     "squirrel": ["npz", "heterophilous/squirrel.npz"],

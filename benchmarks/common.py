@@ -102,7 +102,8 @@ def machine() -> dict:
         model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model)
     return {"cpu": model, "cores": len(os.sched_getaffinity(0)),
             "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2 ** 30),
-            "load_average": round(os.getloadavg()[1], 1), "python": platform.python_version(), "numpy": np.__version__, "date": time.strftime("%Y-%m-%d")}
+            "load_average": round(os.getloadavg()[1], 1), "date": time.strftime("%Y-%m-%d"),
+            "python": platform.python_version(), "numpy": np.__version__}
 
 
 def markdown_table(header: list[str], rows: list[list[str]]) -> str:
@@ -116,8 +117,8 @@ def write_results(name: str, title: str, command: str, sections: list[str], data
     RESULTS.mkdir(exist_ok=True)
     facts = machine()
     (RESULTS / f"{name}.json").write_text(json.dumps({"command": command, "machine": facts, **data}, indent=1) + "\n")
-    where = (f"{facts['cpu']}, {facts['cores']} cores, {facts['memory_gib']} GiB, load average {facts['load_average']}, "
-             f"{facts['date']}")
+    where = (f"{facts['cpu']}, {facts['cores']} cores, {facts['memory_gib']} GiB, "
+             f"load average {facts['load_average']}, {facts['date']}")
     page = RESULTS / f"{name}.md"
     page.write_text("\n\n".join([f"# {title}", f"`{command}` on {where}.", *sections]) + "\n")
     return page
