@@ -28,23 +28,25 @@ RUNS_A_JOB = 40
 MODELS = ("gcn", "sage", "gcnii", "resgcn")
 RATES = {
     "bits": ("auto", "1", "4", "32", "step:1@0,2@1,4@2,16@3", "linear:1:32:2", "cosine:16:1", "plateau:1:32:1", "linear:64:1"),
-    "subset": ("auto", "2", "1", "7.5", "linear:128:1:5", "cosine:8:1", "plateau:64:1:1", "step:9@0,1@2", "0.5", "step:4@0,0.2@1,4@2"),
+    "subset": ("auto", "2", "1", "7.5", "linear:128:1:5", "cosine:8:1", "plateau:64:1:1", "step:9@0,1@2", "0.5",
+               "step:4@0,0.2@1,4@2"),
     "nodes": ("auto", "3", "1", "linear:50:1:3", "step:2@0,20@2", "plateau:100:2:1"),
 }
 # setting: (chance that a run sets it, values)
 OVERRIDES = {
     "codec": (0.5, ("fp32", "fp16", "bf16", "bits", "8bit", "4bit", "2bit", "1bit", "subset", "nodes")),
     "rounding": (0.3, ("stochastic", "nearest")), "code_parameters": (0.2, ("bf16", "fp32")), "rescale": (0.15, (True,)),
-    "compress_last": (0.25, (True, False)),
-    "staleness_features": (0.25, (0, 1)), "staleness_gradients": (0.25, (0, 1)), "refresh_every": (0.25, (0, 1, 2, 3)),
-    "first_epoch": (0.2, ("zeros", "sync")), "smooth_features": (0.2, (0.0, 0.5, 0.95)), "smooth_gradients": (0.2, (0.0, 0.5, 0.95)),
+    "compress_last": (0.25, (True, False)), "staleness_features": (0.25, (0, 1)), "staleness_gradients": (0.25, (0, 1)),
+    "refresh_every": (0.25, (0, 1, 2, 3)), "first_epoch": (0.2, ("zeros", "sync")),
+    "smooth_features": (0.2, (0.0, 0.5, 0.95)), "smooth_gradients": (0.2, (0.0, 0.5, 0.95)),
     "smooth_correction": (0.15, (True,)), "error_feedback": (0.2, (True,)), "residual": (0.2, (True,)),
-    "byte_budget": (0.1, ("20KB", "300KB", "10MB")), "blocking": (0.2, (True, False)),
-    "inductive": (0.3, (True,)), "norm": (0.3, ("yes", "no")), "linear_layers": (0.15, (1, 2)), "self_loops": (0.15, ("yes", "no")),
-    "precompute": (0.3, ("yes", "no")), "hidden": (0.6, (1, 5, 16, 33)), "layers": (0.6, (1, 2, 3, 5)), "dropout": (0.5, (0.0, 0.3, 0.9)),
-    "precision": (0.15, ("bf16",)), "backend": (0.5, ("reference",)), "dtype": (0.1, ("float64",)), "clip": (0.15, (0.1,)),
-    "parallel": (0.2, ("partition", "single", "features")), "feature_blocks": (0.1, (0, 1, 3)), "sparse_ranks": (0.1, (1, 2)),
-    "lr_schedule": (0.1, ("cosine",)), "weight_decay": (0.1, (0.01,)), "eval_every": (0.4, (1, 2)), "checkpoint_every": (0.3, (1, 2)),
+    "byte_budget": (0.1, ("20KB", "300KB", "10MB")), "blocking": (0.2, (True, False)), "inductive": (0.3, (True,)),
+    "norm": (0.3, ("yes", "no")), "linear_layers": (0.15, (1, 2)), "self_loops": (0.15, ("yes", "no")),
+    "precompute": (0.3, ("yes", "no")), "hidden": (0.6, (1, 5, 16, 33)), "layers": (0.6, (1, 2, 3, 5)),
+    "dropout": (0.5, (0.0, 0.3, 0.9)), "precision": (0.15, ("bf16",)), "backend": (0.5, ("reference",)),
+    "dtype": (0.1, ("float64",)), "clip": (0.15, (0.1,)), "parallel": (0.2, ("partition", "single", "features")),
+    "feature_blocks": (0.1, (0, 1, 3)), "sparse_ranks": (0.1, (1, 2)), "lr_schedule": (0.1, ("cosine",)),
+    "weight_decay": (0.1, (0.01,)), "eval_every": (0.4, (1, 2)), "checkpoint_every": (0.3, (1, 2)),
 }
 
 
@@ -113,8 +115,8 @@ def mended(rng: random.Random, settings: dict) -> dict:
             check_combination(make_config(settings))
             return settings
         except ConfigError:
-            droppable = [name for name in (*OVERRIDES, "rate") if name in settings and name not in ("hidden", "layers", "backend")]
-            del settings[rng.choice(droppable)]
+            given = [name for name in (*OVERRIDES, "rate") if name in settings]
+            del settings[rng.choice([name for name in given if name not in ("hidden", "layers", "backend")])]
 
 
 # -- on the ranks ---------------------------------------------------------------------------------------------------------
@@ -160,7 +162,8 @@ def work(listing: str, answers: str, pieces: str):
                 print(f"rank {comm.rank}: {traceback.format_exc()}", file=sys.stderr, flush=True)
                 comm.Abort(1)
             said = set(comm.gather(outcome) or [outcome])
-            file.write(json.dumps({"number": run["number"], "outcome": outcome if len(said) == 1 else f"ranks differ: {said}"}) + "\n")
+            outcome = outcome if len(said) == 1 else f"ranks differ: {said}"
+            file.write(json.dumps({"number": run["number"], "outcome": outcome}) + "\n")
             file.flush()
 
 
@@ -210,8 +213,8 @@ def run_job(n_ranks: int, runs: list[dict], folder: str, patience: float, pieces
         listing, answers = f"{stem}.json", f"{stem}.answers"
         with open(listing, "w") as file:
             json.dump(left, file)
-        reason = _watch([*mpi_command(n_ranks), sys.executable, os.path.abspath(__file__), "--job", listing, answers, pieces],
-                        answers, f"{stem}.stderr", folder, patience)
+        program = [sys.executable, os.path.abspath(__file__), "--job", listing, answers, pieces]
+        reason = _watch([*mpi_command(n_ranks), *program], answers, f"{stem}.stderr", folder, patience)
         outcomes |= answered(answers)
         left = [run for run in left if run["number"] not in outcomes]
         if left:
@@ -245,7 +248,8 @@ def fuzz(n: int, seed: int, patience: float, folder: str, say=print) -> tuple[Co
     counts, problems, refusals = Counter(), [], Counter()
     runs = [draw_run(rng, graphs, number) for number in range(n)]
     size = min(RUNS_A_JOB, -(-n // 3))
-    jobs = [(2 + k % 3, runs[at:at + size], ("small", "whole")[(k + k // 3) % 2]) for k, at in enumerate(range(0, n, size))]
+    jobs = [(2 + k % 3, runs[at:at + size], ("small", "whole")[(k + k // 3) % 2])
+            for k, at in enumerate(range(0, n, size))]
     for done, (n_ranks, batch, pieces) in enumerate(jobs, 1):
         began = time.monotonic()
         outcomes = run_job(n_ranks, batch, folder, patience, pieces)
@@ -258,7 +262,8 @@ def fuzz(n: int, seed: int, patience: float, folder: str, say=print) -> tuple[Co
             elif kind != "trained":
                 problems.append((run | {"ranks": n_ranks, "pieces": pieces}, outcome))
                 say(f"PROBLEM on {n_ranks} ranks: {json.dumps(run)}\n{outcome}")
-        say(f"job {done}/{len(jobs)}: {len(batch)} runs on {n_ranks} ranks, {time.monotonic() - began:.0f} s; so far {dict(counts)}")
+        seconds = time.monotonic() - began
+        say(f"job {done}/{len(jobs)}: {len(batch)} runs on {n_ranks} ranks, {seconds:.0f} s; so far {dict(counts)}")
     for reason, times in refusals.most_common():
         say(f"  refused {times:>3} x {reason}")
     return counts, problems
@@ -279,8 +284,8 @@ def main() -> int:
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         counts, problems = fuzz(args.n, args.seed, args.patience, folder)
-    print(f"{args.n} runs in {time.monotonic() - began:.0f} s: {counts['trained']} trained, {counts['refused']} refused with the "
-          f"reason, {len(problems)} problems")
+    print(f"{args.n} runs in {time.monotonic() - began:.0f} s: {counts['trained']} trained, {counts['refused']} refused with "
+          f"the reason, {len(problems)} problems")
     return 1 if problems else 0
 
 

@@ -21,12 +21,14 @@ for model in ("gcn", "sage"):
     case(f"{model}-aggregate-first", model=model, norm="no", precompute="no", hidden=WIDE)
     case(f"{model}-aggregate-first-norm", model=model, norm="yes", precompute="no", hidden=WIDE)
     case(f"{model}-widening-to-classes", {"n_classes": 11}, model=model, norm="yes", precompute="no")
-    case(f"{model}-equal-widths", {"n_classes": NARROW, "n_features": NARROW}, model=model, norm="no", precompute="no", layers=4)
+    case(f"{model}-equal-widths", {"n_classes": NARROW, "n_features": NARROW}, model=model, norm="no", precompute="no",
+         layers=4)
     case(f"{model}-sparse", {"sparse": True}, model=model, norm="no")
     case(f"{model}-sparse-norm", {"sparse": True}, model=model, norm="yes", hidden=WIDE)
     case(f"{model}-sparse-precomputed", {"sparse": True}, model=model, norm="no", precompute="yes")
     case(f"{model}-trailing-linear", model=model, norm="yes", layers=4, linear_layers=2)
-    case(f"{model}-trailing-linear-many", {"n_classes": NARROW}, model=model, norm="no", layers=6, linear_layers=5, precompute="no")
+    case(f"{model}-trailing-linear-many", {"n_classes": NARROW}, model=model, norm="no", layers=6, linear_layers=5,
+         precompute="no")
     case(f"{model}-trailing-linear-sparse", {"sparse": True}, model=model, norm="no", linear_layers=1)
     case(f"{model}-one-layer", model=model, layers=1, precompute="no")
     case(f"{model}-one-layer-precomputed", model=model, layers=1)

@@ -30,7 +30,8 @@ def compare(trainer, oracle, epoch: int, tolerance: float):
     assert loss == pytest.approx(expected.item(), rel=tolerance)
     for name, parameter in trainer.parameters.by_name.items():
         wanted = oracle.p[name].grad.numpy()
-        np.testing.assert_allclose(parameter.grad, wanted, atol=tolerance * max(np.abs(wanted).max(), 1e-3), rtol=0, err_msg=name)
+        allowed = tolerance * max(np.abs(wanted).max(), 1e-3)
+        np.testing.assert_allclose(parameter.grad, wanted, atol=allowed, rtol=0, err_msg=name)
 
 
 @pytest.mark.parametrize("name", CASES)

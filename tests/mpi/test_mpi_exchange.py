@@ -38,9 +38,10 @@ class Guarded(ReferenceBackend):
 
 
 CODECS = {
-    "fp32": (make_codec("fp32"), Schedule(1)), "fp16": (make_codec("fp16"), Schedule(1)), "bf16": (make_codec("bf16"), Schedule(1)),
-    "1bit": (make_codec("1bit"), Schedule(1)), "2bit": (make_codec("2bit"), Schedule(2)),
-    "4bit": (make_codec("4bit", wide_parameters=True), Schedule(4)), "8bit-nearest": (make_codec("8bit", nearest=True), Schedule(8)),
+    "fp32": (make_codec("fp32"), Schedule(1)), "fp16": (make_codec("fp16"), Schedule(1)),
+    "bf16": (make_codec("bf16"), Schedule(1)), "1bit": (make_codec("1bit"), Schedule(1)),
+    "2bit": (make_codec("2bit"), Schedule(2)), "4bit": (make_codec("4bit", wide_parameters=True), Schedule(4)),
+    "8bit-nearest": (make_codec("8bit", nearest=True), Schedule(8)),
     "bits-rising": (make_codec("bits"), Steps([(0, 1), (2, 4), (4, 16), (5, 32)])),
     "subset": (make_codec("subset"), Schedule(2.5)), "subset-rescaled": (make_codec("subset", rescale=True), Schedule(3)),
     "subset-moving": (make_codec("subset"), Linear(41, 1, 1.5, EPOCHS)), "nodes": (make_codec("nodes"), Schedule(3)),
@@ -67,8 +68,8 @@ class Expected:
     def __init__(self, policy: Policy, route, sender: int, width: int):
         self.policy, self.route, self.sender, self.width = policy, route, sender, width
         shape = (len(route.incoming), width)
-        self.memory, self.has, self.average, self.n = np.zeros(shape, np.float32), np.zeros(shape, np.float32), np.zeros(shape), 0
-        self.late = np.zeros(shape)
+        self.memory, self.has = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+        self.average, self.late, self.n = np.zeros(shape), np.zeros(shape), 0
 
     def coded(self, rows: np.ndarray, epoch: int) -> np.ndarray:
         """Through the codec and back."""
@@ -220,8 +221,9 @@ def test_messages_larger_than_a_window_arrive_whole(comm, monkeypatch):
     backend = Guarded()
     cut_graph = Cut(backend, local, "symmetric")
     modes = [{"staleness": 1}, {}, {"staleness": 1, "refresh_every": 2}, {}]
-    exchanges = [exchange_of(comm, backend, cut_graph, direction, 8 + k, Policy(make_codec("fp32"), Schedule(1), **mode), 20 + k)
-                 for k, (mode, direction) in enumerate(zip(modes, ["forward", "backward"] * 2))]
+    policies = [Policy(make_codec("fp32"), Schedule(1), **mode) for mode in modes]
+    exchanges = [exchange_of(comm, backend, cut_graph, direction, 8 + k, policy, 20 + k)
+                 for k, (policy, direction) in enumerate(zip(policies, ["forward", "backward"] * 2))]
     expected = [[Expected(e.policy, route, route.peer, e.width) for route in e.routes] for e in exchanges]
     for epoch in range(5):
         for exchange, direction in zip(exchanges, ["forward", "backward"] * 2):

@@ -95,16 +95,20 @@ def test_tiny_gradients_survive_with_their_signs():
     assert 0.5e-8 < np.abs(out).mean() < 1.5e-8
 
 
-@pytest.mark.parametrize("codec, rate", [(make_codec("1bit"), 1), (make_codec("2bit"), 2), (make_codec("4bit", wide_parameters=True), 4),
-                                         (make_codec("subset", rescale=True), 4), (make_codec("nodes"), 3), (make_codec("nodes"), 100)],
-                         ids=["1bit", "2bit", "4bit", "subset", "nodes", "nodes-100"])
+UNBIASED = {"1bit": (make_codec("1bit"), 1), "2bit": (make_codec("2bit"), 2),
+            "4bit": (make_codec("4bit", wide_parameters=True), 4), "subset": (make_codec("subset", rescale=True), 4),
+            "nodes": (make_codec("nodes"), 3), "nodes-100": (make_codec("nodes"), 100)}
+
+
+@pytest.mark.parametrize("codec, rate", UNBIASED.values(), ids=UNBIASED)
 def test_unbiased(codec, rate):
     """The mean over epochs is the row, within six standard errors of what was seen."""
     backend, n_epochs = ReferenceBackend(np.float64), 1200
     x = np.random.default_rng(5).standard_normal((6, 8))
     seen = np.array([round_trip(backend, codec, x, rate, Draw(7, epoch, 2)) for epoch in range(n_epochs)])
     error, deviation = seen.mean(0) - x, seen.std(0) / np.sqrt(n_epochs)
-    assert (np.abs(error) <= 6 * deviation + 1e-6).all()
+    rare = 12 * (x.max() - x.min()) / n_epochs          # an element near a level may have moved in no epoch at all
+    assert (np.abs(error) <= 6 * deviation + rare).all()
 
 
 def test_subset_without_rescaling_shrinks_by_the_ratio():
@@ -148,7 +152,8 @@ def test_nodes_that_do_not_travel_arrive_as_zeros():
     assert NodesCodec.share(5) == pytest.approx(0.2, rel=1e-4) and NodesCodec.share(1) == 1.0
 
 
-@pytest.mark.parametrize("name, rate", [("fp32", 1), ("fp16", 1), ("bits", 1), ("bits", 4), ("bits", 16), ("subset", 3), ("nodes", 2)])
+@pytest.mark.parametrize("name, rate", [("fp32", 1), ("fp16", 1), ("bits", 1), ("bits", 4), ("bits", 16), ("subset", 3),
+                                        ("nodes", 2)])
 def test_rows_named_by_index_are_coded_like_rows_in_place(reference, name, rate):
     x = np.random.default_rng(1).standard_normal((30, 17)).astype(reference.dtype)
     index, ids = np.array([4, 29, 0, 7], np.int32), np.array([1000, 5, 2 ** 40, 7], np.int64)
@@ -180,7 +185,8 @@ def test_the_same_draw_gives_the_same_bytes_and_another_lane_others():
     assert len(others) == 5
 
 
-@pytest.mark.parametrize("rate, bits", [(0.5, 1), (1, 1), (1.99, 1), (2, 2), (3, 2), (7.9, 4), (8, 8), (15, 8), (16, 16), (31, 16), (32, 32)])
+@pytest.mark.parametrize("rate, bits", [(0.5, 1), (1, 1), (1.99, 1), (2, 2), (3, 2), (7.9, 4), (8, 8), (15, 8), (16, 16),
+                                        (31, 16), (32, 32)])
 def test_a_rate_buys_the_largest_width_it_pays_for(rate, bits):
     assert BitsCodec.bits(rate) == bits
 

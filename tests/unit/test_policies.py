@@ -60,7 +60,8 @@ def test_a_preset_rate_is_for_the_presets_codec():
 
 
 def test_policies_of_the_directions_differ_where_settings_do():
-    config = make_config({"staleness_features": 1, "smooth_features": 0.9, "refresh_every": 4, "codec": "4bit", "compress_last": False})
+    config = make_config({"staleness_features": 1, "smooth_features": 0.9, "refresh_every": 4, "codec": "4bit",
+                          "compress_last": False})
     policies = make_policies(config, 100, [(1, 8), (2, 8), (2, 8)])
     there, back, last = policies(1, "forward"), policies(1, "backward"), policies(2, "forward")
     assert (there.staleness, there.refresh_every, there.smoothing) == (1, 4, 0.9)
@@ -70,8 +71,8 @@ def test_policies_of_the_directions_differ_where_settings_do():
     assert all(back.synchronous(epoch) for epoch in range(5))
 
 
-@pytest.mark.parametrize("text, wanted", [("0", 0), ("1500000", 1_500_000), ("20MB", 20_000_000), ("1.5GB", 1_500_000_000), ("3kb", 3000),
-                                          (" 2 TB ", 2 * 10 ** 12), ("7B", 7)])
+@pytest.mark.parametrize("text, wanted", [("0", 0), ("1500000", 1_500_000), ("20MB", 20_000_000), ("1.5GB", 1_500_000_000),
+                                          ("3kb", 3000), (" 2 TB ", 2 * 10 ** 12), ("7B", 7)])
 def test_bytes_are_read(text, wanted):
     assert parse_bytes(text) == wanted
 
@@ -85,8 +86,8 @@ def test_other_numbers_of_bytes_are_refused(text):
 WIDTHS = [(1, 64), (2, 64), (2, 64), (3, 10), (3, 10)]
 
 
-@pytest.mark.parametrize("settings", [{"codec": "bits"}, {"codec": "subset"}, {"method": "varco"}, {"codec": "subset", "rate": "linear:16:2"},
-                                      {"codec": "nodes"}], ids=str)
+@pytest.mark.parametrize("settings", [{"codec": "bits"}, {"codec": "subset"}, {"method": "varco"}, {"codec": "nodes"},
+                                      {"codec": "subset", "rate": "linear:16:2"}], ids=str)
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.95])
 def test_a_budget_is_kept_and_nearly_spent(settings, share):
     rows, full = 3000, 3000 * 4 * sum(width for _, width in WIDTHS) * 200

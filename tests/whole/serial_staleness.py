@@ -115,7 +115,8 @@ class Serial:
     def aggregate_back(self, dz: np.ndarray, layer: int, epoch: int) -> np.ndarray:
         """A^T dz, where each reader sends what it owes to the rows of others."""
         parts = range(self.part.max() + 1)
-        owed = {(q, p): self.matrix[np.ix_(self.part == q, self.part == p)].T @ dz[self.part == q] for q in parts for p in parts}
+        owed = {(q, p): self.matrix[np.ix_(self.part == q, self.part == p)].T @ dz[self.part == q]
+                for q in parts for p in parts}
         own = {p: owed.pop((p, p)) for p in parts}
         used = self.exchange("gradients", layer, epoch, owed, self.rules.gradients, self.rules.gamma_gradients)
         out = np.empty_like(dz)

@@ -11,6 +11,7 @@ from hpcgcn.graph.store import write_graph
 pytestmark = [pytest.mark.mpi_skip, pytest.mark.timeout(600)]
 
 HIDDEN, CLASSES, EPOCHS, RANKS = 128, 5, 12, 3
+METHODS = ("vanilla", "overlap", "pipegcn", "sylvie-s", "sylvie-a", "varco", "bns")
 BUDGETS = {"bits": 500_000, "subset": 500_000, "nodes": 400_000, "bits-feedback": 500_000}
 CODECS = {"fp16": {}, "bf16": {}, "8bit": {}, "2bit": {}, "4bit": {"code_parameters": "fp32"}, "subset": {"rate": "5"},
           "bits": {"rate": "step:1@0,2@2,4@4,8@6,16@8,32@10"}}
@@ -32,10 +33,11 @@ def runs(graph, tmp_path_factory):
     folder = tmp_path_factory.mktemp("bytes")
     write_graph(folder / "g.h5", graph)
     common = {"hidden": HIDDEN, "epochs": EPOCHS, "layers": 3, "model": "sage"}
-    jobs = [job(name, folder / "g.h5", method=name, **common) for name in ("vanilla", "overlap", "pipegcn", "sylvie-s", "sylvie-a", "varco", "bns")]
+    jobs = [job(name, folder / "g.h5", method=name, **common) for name in METHODS]
     jobs += [job(f"codec-{name}", folder / "g.h5", codec=name, **common, **settings) for name, settings in CODECS.items()]
+    fed_back = {"error_feedback": True, "rounding": "nearest"}
     jobs += [job(f"budget-{name}", folder / "g.h5", codec=name.split("-")[0], byte_budget=str(budget), **common,
-                 **({"error_feedback": True, "rounding": "nearest"} if "feedback" in name else {})) for name, budget in BUDGETS.items()]
+                 **(fed_back if "feedback" in name else {})) for name, budget in BUDGETS.items()]
     jobs += [job("evaluated", folder / "g.h5", method="sylvie-a", **common | {"eval_every": 1})]
     jobs += [job("narrow", folder / "g.h5", method="vanilla", **common | {"model": "gcn", "layers": 2}),
              job("deep", folder / "g.h5", method="vanilla", **common | {"model": "resgcn"})]
@@ -107,7 +109,8 @@ def test_codecs_move_what_their_formulas_say(runs, halo_rows, name):
         return of_exchanges(halo_rows, lambda d: header + -(-d * bits // 8) if bits < 16 else d * bits // 8)
     wanted = {"fp16": [quantised(16)] * EPOCHS, "bf16": [quantised(16)] * EPOCHS, "8bit": [quantised(8)] * EPOCHS,
               "2bit": [quantised(2)] * EPOCHS, "4bit": [quantised(4, header=8)] * EPOCHS,
-              "subset": [of_exchanges(halo_rows, lambda d: 4 * max(1, d // 5))] * EPOCHS, "bits": [quantised(b) for b in bits_at]}
+              "subset": [of_exchanges(halo_rows, lambda d: 4 * max(1, d // 5))] * EPOCHS,
+              "bits": [quantised(b) for b in bits_at]}
     assert list(sent) == wanted[name]
 
 

@@ -13,10 +13,10 @@ pytestmark = [pytest.mark.mpi_skip, pytest.mark.timeout(600)]
 
 SETTINGS = {"epochs": 12, "checkpoint_every": 7, "method": "pipegcn", "lr": 0.005}
 # name: what differs in the command that resumes
-CHANGES = {"intact": {}, "exchange-damaged": {}, "model-damaged": {}, "exchange-missing": {}, "all-damaged": {}, "all-damaged-auto": {"resume": "auto"},
-           "other-model": {"hidden": 8}, "smoothed": {"method": "pipegcn-gf"}, "fed-back": {"codec": "4bit", "error_feedback": True},
-           "no-longer-stale": {"method": "overlap"}, "other-partition": {"partition_method": "random"}, "finished": {"epochs": 12},
-           "keep-one": {"keep": 1}}
+CHANGES = {"intact": {}, "exchange-damaged": {}, "model-damaged": {}, "exchange-missing": {}, "all-damaged": {},
+           "all-damaged-auto": {"resume": "auto"}, "other-model": {"hidden": 8}, "smoothed": {"method": "pipegcn-gf"},
+           "fed-back": {"codec": "4bit", "error_feedback": True}, "no-longer-stale": {"method": "overlap"},
+           "other-partition": {"partition_method": "random"}, "finished": {"epochs": 12}, "keep-one": {"keep": 1}}
 
 
 def damage(path):

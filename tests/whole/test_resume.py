@@ -46,7 +46,8 @@ def runs(graph, tmp_path_factory):
         settings = {"epochs": EPOCHS, "checkpoint_every": DIED_AFTER, "eval_every": 3} | settings_of(name)
         jobs += [job(f"{name}.again", graph, **settings, keep=1)] if name in TWICE else []
         jobs += [job(f"{name}.straight", graph, **settings),
-                 job(f"{name}.resumed", graph, **settings | {"name": f"{name}.straight"}, resume="must", forget_after=DIED_AFTER)]
+                 job(f"{name}.resumed", graph, **settings | {"name": f"{name}.straight"}, resume="must",
+                     forget_after=DIED_AFTER)]
     return folder, run_many(3, jobs, folder)
 
 

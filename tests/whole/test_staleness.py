@@ -74,7 +74,8 @@ def runs(request, tmp_path_factory):
              of("gamma-0", method="pipegcn", smooth_features=0.0, smooth_gradients=0.0),
              of("blocking", method="pipegcn", blocking=True),
              of("evaluated", method="pipegcn", eval_every=1, checkpoint_every=1), of("deaf", method="pipegcn", eval_every=0),
-             of("inductive", method="pipegcn", inductive=True), of("inductive-evaluated", method="pipegcn", inductive=True, eval_every=1)]
+             of("inductive", method="pipegcn", inductive=True),
+             of("inductive-evaluated", method="pipegcn", inductive=True, eval_every=1)]
     for name, settings in {"bits-32": {"codec": "bits", "rate": "32"}, "subset-1": {"codec": "subset", "rate": "1"},
                            "subset-1-rescaled": {"codec": "subset", "rate": "1", "rescale": True},
                            "nodes-1": {"codec": "nodes", "rate": "1"}}.items():
