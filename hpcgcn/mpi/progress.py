@@ -99,10 +99,10 @@ class InFlight:
 
     def poke(self, hand_over: bool = True):
         """Let MPI move what can be moved now, and give it more if there is room."""
-        if not self._requests:
-            return
         idle = 0
-        while idle < 2:                  # one look handles one event a connection; the next may be waiting already
+        # One look handles one event a connection; the next may be waiting already. Nothing to look for does not mean that
+        # nothing is held back: all that MPI had may have gone while a sum made the rest wait.
+        while self._requests and idle < 2:
             idle = 0 if self.look() else idle + 1
         if self._held_back and hand_over:
             self._adapt()
