@@ -153,7 +153,8 @@ def main():
                 "slower than DGL.", ratios_table(measured), *notes]
     print("\n\n".join(sections[1:]))
     if not args.no_write:
-        command = "python benchmarks/spmm.py " + shlex.join("PYTHON" if word == args.peers else word for word in sys.argv[1:])
+        given = ["PYTHON" if word == args.peers else word for word in sys.argv[1:]]
+        command = "python benchmarks/spmm.py " + shlex.join(given)
         data = {"graph": args.graph, "nodes": len(indptr) - 1, "entries": len(indices), "isa": isa,
                 "copy_bandwidth": bandwidth, "widths": measured, "notes": notes}
         name = "spmm" if args.graph == "sbm" else f"spmm-{args.graph}"

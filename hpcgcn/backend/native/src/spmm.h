@@ -31,8 +31,11 @@ enum { MAX_VECTORS = 8 };
 /* A copy must be used this often, on average, to pay. */
 enum { MIN_REUSE = 8 };
 
-/* What stays in the near caches while others pass through them. */
+/* An x of this size stays in the near caches by itself. */
 enum { NEAR_BYTES = 4 << 20 };
+
+/* A tile of a copy: two cache lines of fp32. Wider tiles miss more often, narrower ones read the indices too often. */
+enum { TILE_COLUMNS = 32, TILE_VECTORS = TILE_COLUMNS / LANES };
 
 INLINE void finish_vector(const product *p, float *to, vfloat sum, float scale, int tail)
 {
@@ -219,22 +222,11 @@ INLINE void copy_masked_tile(const void *x, int kind, const float *mask, int64_t
         }
 }
 
-/* How many vectors wide a tile is: as many as stay in the near caches, or 32 columns if the scratch has room for so
- * many, else 0: then x is so large that its rows are better gathered whole. */
-static int64_t tile_vectors(int64_t n_columns, int kind, int64_t scratch_bytes)
-{
-    const int64_t vector_bytes = n_columns * LANES * storage_bytes(kind), least = 32 / LANES;
-    const int64_t near = smaller(NEAR_BYTES, scratch_bytes) / vector_bytes;
-    if (near > 0)
-        return smaller(near, MAX_VECTORS);
-    return least * vector_bytes <= scratch_bytes ? least : 0;
-}
-
 static void multiply_compact(const product *p, const row_split *s, const void *x, int kind, const float *mask,
-                             int64_t n_columns, void *scratch, int64_t vectors, int team)
+                             int64_t n_columns, void *scratch, int team)
 {
     const int copy_kind = mask ? FP32 : kind;
-    const int64_t n_vectors = (p->width + LANES - 1) / LANES, n_tiles = (n_vectors + vectors - 1) / vectors;
+    const int64_t n_vectors = (p->width + LANES - 1) / LANES, n_tiles = (n_vectors + TILE_VECTORS - 1) / TILE_VECTORS;
     const int64_t stride = (n_vectors + n_tiles - 1) / n_tiles * LANES, copy_rows = 1024;
 #pragma omp parallel num_threads(team) if (team > 1)
     for (int64_t column = 0; column < p->width; column += stride) {
@@ -281,11 +273,9 @@ static void run_spmm(call *c)
     const row_split split = {start, stop, (work + CHUNK_ENTRIES - 1) / CHUNK_ENTRIES};
     const int team = team_size(a[0].integer, work * width);
     const bool too_large = (mask ? n_columns * width * 8 : x_bytes) > smaller(NEAR_BYTES, a[16].bytes);
-    int64_t vectors = 0;
-    if (too_large && entries >= MIN_REUSE * n_columns)
-        vectors = tile_vectors(n_columns, mask ? FP32 : kind, a[16].bytes);
-    if (vectors > 0)
-        multiply_compact(&p, &split, a[6].data, kind, mask, n_columns, a[16].data, vectors, team);
+    const bool fits = n_columns * TILE_COLUMNS * storage_bytes(mask ? FP32 : kind) <= a[16].bytes;
+    if (too_large && fits && entries >= MIN_REUSE * n_columns)
+        multiply_compact(&p, &split, a[6].data, kind, mask, n_columns, a[16].data, team);
     else
         multiply_in_place(&p, &split, a[6].data, kind, mask, team);
 }
