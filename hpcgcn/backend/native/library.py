@@ -15,7 +15,7 @@ from hpcgcn.errors import BackendError, ConfigError
 
 MODULE = "hpcgcn.backend.native._kernels"
 LEVELS = ("plain", "avx2", "avx512")
-# OpenMP's threads by default spin for some 15 ms after a loop, on cores that BLAS and MPI then want. This is 0.2 ms.
+# GNU OpenMP's threads spin for 300,000 turns after a loop, on cores that BLAS and MPI may want. Not measured yet.
 SPIN_COUNT = "5000"
 REMEDY = ("install a C compiler with OpenMP and Python's headers (Debian: gcc, python3-dev) and run "
           "`pip install --force-reinstall --no-deps` on hpcgcn again, or choose the `reference` backend")
