@@ -117,8 +117,8 @@ def test_job_at_its_time_limit_goes_on_and_ends_like_an_uninterrupted_run(slurm,
     done = slurm.final("limited").epoch
     assert 0 < done < 1_000_000
     (slurm.folder / "limited.toml").write_text(LIMITED.format(done + 25))
-    # Slurm lets a job that comes back wait for two minutes.
-    slurm.call("scontrol", "update", f"jobid={limited}", "StartTime=now", "TimeLimit=10")
+    # Slurm lets a job that comes back wait for two minutes; slurmd refuses it in the second in which it ended before.
+    slurm.call("scontrol", "update", f"jobid={limited}", "StartTime=now+4", "TimeLimit=10")
     slurm.wait(limited)
     text = (slurm.folder / f"limited-{limited}.out").read_text()
     assert f"{done} epochs done" in text and "stopped early" in text
