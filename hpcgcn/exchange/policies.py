@@ -49,6 +49,11 @@ def check_combination(config):
     budget = parse_bytes(config.byte_budget)
     if budget and family not in BUDGET_SPAN:
         raise ConfigError(f"byte_budget needs a codec with a rate (bits, subset or nodes), not '{config.codec}'")
+    if budget and fixed_rate(config.codec):
+        raise ConfigError(f"byte_budget moves the rate, but codec = '{config.codec}' fixes it; write codec = 'bits'")
+    if budget and str(rate).partition(":")[0] in ("cosine", "step", "plateau"):
+        raise ConfigError(f"byte_budget makes a linear schedule, but rate = '{rate}' is another; give its ends as "
+                          f"rate = 'linear:FROM:TO', or leave rate out")
     low, high = budget_span(family, schedule) if budget else schedule.extremes()
     if config.error_feedback or config.residual:
         _check_feedback(config, family, min(low, high))

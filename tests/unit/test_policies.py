@@ -113,3 +113,11 @@ def test_a_budget_larger_than_needed_sends_everything_at_once():
 
 def test_a_budget_without_messages_is_no_mistake():
     make_policies(make_config({"codec": "bits", "byte_budget": "1KB"}), 0, [])
+
+
+@pytest.mark.parametrize("settings, words", [({"codec": "4bit"}, "codec = 'bits'"),
+                                             ({"codec": "bits", "rate": "cosine:1:8"}, "linear schedule"),
+                                             ({"codec": "subset", "rate": "step:4@0,1@5"}, "linear schedule")])
+def test_a_budget_does_not_replace_a_rate_in_silence(settings, words):
+    with pytest.raises(ConfigError, match=words):
+        check_combination(make_config({"byte_budget": "1MB", **settings}))
