@@ -17,6 +17,7 @@ import time
 
 BEAT_SECONDS = 1.0
 LOOKS = 3                            # how many beats a rank may miss before it counts as silent
+SPEAKER_SECONDS = 10.0               # how long the other ranks leave the word to the lowest that is alive
 EXIT_STALLED = 1
 
 _headway = 0                         # grows whenever this process gets on
@@ -106,10 +107,10 @@ class Watchdog:
             return
         silent = [rank for rank in after if rank != self.rank and after[rank][0] == before[rank][0]]
         speaker = min(set(after) - set(silent), default=self.rank)
-        if self.rank == speaker:
-            print(f"hpcgcn: {self._message(waited, silent, after)}", file=sys.stderr, flush=True)
-        else:
-            time.sleep(2 * BEAT_SECONDS)         # the speaker's message first
+        if self.rank != speaker:
+            time.sleep(SPEAKER_SECONDS)          # it ends the job, this rank included; if it does not, speak up here
+        print(f"hpcgcn: {self._message(waited, silent, after)}", file=sys.stderr, flush=True)
+        time.sleep(BEAT_SECONDS)                 # launchers drop what is still on its way when a job is aborted
         self.comm.Abort(EXIT_STALLED)
 
     def _message(self, waited: float, silent: list[int], beats: dict) -> str:
