@@ -1,5 +1,8 @@
 """The errors a user can meet: each says what is wrong, where, and how to mend it."""
 
+# Launchers drop what a rank wrote just before the job ends with an error: a message gets this long to arrive.
+LAUNCHER_SECONDS = 0.3
+
 
 class HpcgcnError(Exception):
     """A user's mistake or a site's limit: printed once, without a traceback, exit code 2."""

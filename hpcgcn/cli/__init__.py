@@ -8,6 +8,9 @@ import importlib
 import keyword
 import os
 import sys
+import time
+
+from hpcgcn.errors import LAUNCHER_SECONDS
 
 COMMANDS = {
     "generate": "make a graph to try things on",
@@ -28,14 +31,22 @@ COMMANDS = {
 
 # What launchers call this process's rank: known without touching MPI.
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+# A launcher ends the job at the first rank that exits with an error, so the others leave rank 0 the time to start and speak.
+SPEAKER_SECONDS = 10.0
 
 
 class _Parser(argparse.ArgumentParser):
     """One line about the mistake and how to go on, exit code 2; said by one rank only."""
 
     def error(self, message):
-        rank = next((os.environ[v] for v in RANK_VARIABLES if v in os.environ), "0")
-        self.exit(2, f"hpcgcn: {message} (see {self.prog} --help)\n" if rank == "0" else None)
+        rank = next((os.environ[v] for v in RANK_VARIABLES if v in os.environ), None)
+        if rank not in (None, "0"):
+            time.sleep(SPEAKER_SECONDS)
+            self.exit(2)
+        print(f"hpcgcn: {message} (see {self.prog} --help)", file=sys.stderr, flush=True)
+        if rank is not None:
+            time.sleep(LAUNCHER_SECONDS)
+        self.exit(2)
 
     def unknown(self, given: list[str]):
         """Name the flag nearest to the first one that does not exist."""

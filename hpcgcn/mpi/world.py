@@ -6,9 +6,10 @@ import contextlib
 import os
 import signal
 import sys
+import time
 import traceback
 
-from hpcgcn.errors import HpcgcnError
+from hpcgcn.errors import LAUNCHER_SECONDS, HpcgcnError
 
 # Exit code of a run that stopped early at an epoch boundary, with a checkpoint: "run me again" (EX_TEMPFAIL).
 EXIT_RUN_AGAIN = 75
@@ -76,7 +77,11 @@ def run_ranks(function, *args) -> int:
         if comm.rank == 0 or alone:
             print(f"hpcgcn: {error}" + (f" [rank {comm.rank}]" if alone else ""), file=sys.stderr, flush=True)
         if alone:
+            time.sleep(LAUNCHER_SECONDS)
             comm.Abort(error.exit_code)
+        if comm.size > 1:
+            comm.Barrier()               # rank 0 has spoken
+            time.sleep(LAUNCHER_SECONDS)
         return error.exit_code
     except KeyboardInterrupt:
         comm.Abort(130)
