@@ -25,6 +25,8 @@ BLOCK_BYTES = 1 << 20
 class Aggregation:
     """One hop in one direction."""
 
+    multiply_adds = 0                # of its sparse product on this rank, a pass
+
     def push(self, rows: Rows, moment: Moment):
         raise NotImplementedError
 
@@ -40,6 +42,11 @@ class Strategy:
     evaluation: list[Aggregation]    # exact: no staleness, no coding
     blocks: list[Rows]               # the order in which rows enter the first block of a pass
     exchanges: list                  # (hop, "forward" or "backward", Exchange) of training, for accounting and checkpoints
+    role = "both"                    # of this rank: it aggregates ("sparse"), updates ("dense") or does both
+
+    def multiply_adds(self) -> int:
+        """Multiply-adds of this rank's sparse products in an epoch of training: what aggregation is balanced by."""
+        return sum(aggregation.multiply_adds for aggregation in self.forward + self.backward if aggregation)
 
     def named_exchanges(self) -> dict:
         """Training's exchanges by a name of their own, for checkpoints."""

@@ -82,6 +82,7 @@ class TransposedAggregation(Aggregation):
         self.layout, self.matrix, self.x, self.out, self.adds = layout, matrix, x, out, adds
         self.gather, self.scatter, self.slice_in, self.slice_out = gather, scatter, slice_in, slice_out
         self.progress, self.pushed = progress, 0
+        self.multiply_adds = matrix.nnz * slice_in.shape[1]
         self.whole = layout.backend.zeros((max(layout.local_rows(k)[1] - layout.local_rows(k)[0]
                                                for k in range(layout.n_blocks)), out.shape[1])) if adds else None
 
@@ -134,6 +135,8 @@ class FeatureStrategy(Strategy):
         self.slices = Slices(backend, whole.n_nodes)
         self.progress = Progress(comm)
         self.exchanges = []
+        if aggregators:
+            self.role = "sparse" if comm.rank in aggregators else "dense"
         rows, columns, _ = scales(model.shape.normalisation, whole.degree, whole.degree[:0], backend.dtype)
         matrix = backend.csr(whole.matrix.indptr, whole.matrix.indices, whole.n_nodes, None, rows, columns)
         matrix_t = backend.csr(whole.matrix_t.indptr, whole.matrix_t.indices, whole.n_nodes, None, columns, rows)

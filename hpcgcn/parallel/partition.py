@@ -66,6 +66,7 @@ class HaloForward(Aggregation):
         width = out.shape[1]
         self.interior = row_blocks(0, cut.n_interior, width)
         self.boundary = row_blocks(cut.n_interior, cut.n_owned, width)
+        self.multiply_adds = (cut.inner.nnz + cut.outer.nnz) * width
 
     def push(self, rows, moment):
         self.storage.keep(rows)
@@ -111,6 +112,7 @@ class HaloBackward(Aggregation):
         self.interior = row_blocks(0, cut.n_interior, width)
         self.boundary = row_blocks(cut.n_interior, cut.n_owned, width)
         self.halo = row_blocks(0, cut.local.n_halo, width)
+        self.multiply_adds = (cut.inner_t.nnz + cut.outer_t.nnz) * width
 
     def push(self, rows, moment):
         self.storage.keep(rows)

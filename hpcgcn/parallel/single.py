@@ -12,6 +12,7 @@ class WholeAggregation(Aggregation):
         self.backend, self.matrix, self.out, self.adds = backend, matrix, out, adds
         self.storage = Storage(backend, x, precision)
         self.blocks = row_blocks(0, out.shape[0], out.shape[1])
+        self.multiply_adds = matrix.nnz * out.shape[1]
 
     def push(self, rows, moment):
         self.storage.keep(rows)

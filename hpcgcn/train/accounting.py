@@ -74,3 +74,28 @@ class EpochLedger:
                 "bytes_by_exchange": {name: int(x) for name, x in zip(self.columns,
                                                                       self.totals[:, len(SCALARS):].sum(axis=0))},
                 "by_rank": ranks}
+
+
+def work_by_role(ranks: list[dict], work: list[tuple[str, int]]) -> dict:
+    """Who did how much: busy and idle share of each role, and the balance of the sparse products.
+
+    ranks: `by_rank` of a summary; each gets its role and multiply-adds an epoch from `work`. Idle is the wait for messages
+    and the all-reduce at the epoch's end (whose own cost is small); everything else is busy.
+    """
+    for rank, (role, multiply_adds) in zip(ranks, work):
+        rank |= {"role": role, "multiply_adds": multiply_adds}
+    return {"roles": {role: _shares([r for r in ranks if r["role"] == role]) for role in sorted({role for role, _ in work})},
+            "multiply_adds": {"all_ranks": sum(n for _, n in work),
+                              "max_over_mean": max_over_mean([n for role, n in work if role != "dense"])}}
+
+
+def _shares(ranks: list[dict]) -> dict:
+    idle = sum(r["wait_seconds"] + r["allreduce_seconds"] for r in ranks)
+    whole = idle + sum(r[f"{name}_seconds"] for r in ranks for name in ("pack", "unpack", "compute"))
+    share = idle / whole if whole else 0.0
+    return {"ranks": len(ranks), "busy_share": 1.0 - share, "idle_share": share}
+
+
+def max_over_mean(counts: list[int]) -> float:
+    """How uneven: 1 if all are equal."""
+    return max(counts) * len(counts) / sum(counts) if sum(counts) else 1.0

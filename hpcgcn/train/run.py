@@ -15,6 +15,7 @@ from hpcgcn.exchange.policies import check_combination
 from hpcgcn.mpi.world import EXIT_RUN_AGAIN, StopRequest, agree, local_rank, on_root
 from hpcgcn.mpi.watchdog import Watchdog, headway
 from hpcgcn.train import checkpoint
+from hpcgcn.train.accounting import work_by_role
 from hpcgcn.train.folder import RunFolder
 from hpcgcn.train.source import load_part, sparse_ranks
 from hpcgcn.train.trainer import EpochLedger, Trainer, describe, metrics_file
@@ -166,11 +167,12 @@ def peak_memory(comm) -> tuple[int, int]:
 
 def _summary(trainer: Trainer, ledger: EpochLedger, found, stopped: bool, seconds: float, n_epochs: int) -> dict:
     largest, total = peak_memory(trainer.comm)
-    facts = describe(trainer)
+    facts, costs = describe(trainer), ledger.summary()
+    costs |= work_by_role(costs["by_rank"], facts.pop("work"))
     return {"epochs": trainer.epoch, "stopped_early": stopped, "final": {k: _number(v) for k, v in found.items()},
             "best": {"epoch": trainer.best.epoch, "val": _number(trainer.best.val), "test": _number(trainer.best.test)},
             "training_seconds": seconds, "seconds_per_epoch": seconds / n_epochs if n_epochs else 0.0,
-            "peak_memory_bytes": {"largest_rank": largest, "all_ranks": total}, **ledger.summary(), **facts}
+            "peak_memory_bytes": {"largest_rank": largest, "all_ranks": total}, **costs, **facts}
 
 
 def _number(value: float):
@@ -186,7 +188,16 @@ def _closing_lines(folder: RunFolder, summary: dict, stopped: bool, config: Conf
     score = f"test {best['test']:.4f} at the best validation (epoch {best['epoch']})" if best["test"] is not None else "done"
     return (f"{score}; {summary['seconds_per_epoch'] * 1000:.1f} ms/epoch, {summary['bytes_sent'] / 1e6:.1f} MB sent, "
             f"compression {summary['compression']:.1f}, peak memory {summary['peak_memory_bytes']['largest_rank'] / 2**20:.0f} "
-            f"MiB a rank\n{_straggler(summary)}results: {folder.path}")
+            f"MiB a rank\n{_work(summary)}{_straggler(summary)}results: {folder.path}")
+
+
+def _work(summary: dict) -> str:
+    """A line about how aggregation is balanced and, where ranks have roles, how busy each is."""
+    if summary["ranks"] < 2:
+        return ""
+    roles = [f"{role} ranks {100 * found['busy_share']:.0f} % busy" for role, found in summary["roles"].items()]
+    return (f"aggregation work, most over mean: {summary['multiply_adds']['max_over_mean']:.2f}"
+            + (f"; {', '.join(roles)}" if len(roles) > 1 else "") + "\n")
 
 
 def _straggler(summary: dict) -> str:
@@ -195,7 +206,7 @@ def _straggler(summary: dict) -> str:
     seconds = sorted(r["compute_seconds"] for r in ranks)
     slowest = max(ranks, key=lambda r: r["compute_seconds"])
     typical = seconds[(len(seconds) - 1) // 2]
-    if len(ranks) < 2 or typical <= 0 or slowest["compute_seconds"] < STRAGGLER * typical:
+    if len(ranks) < 2 or len(summary["roles"]) > 1 or typical <= 0 or slowest["compute_seconds"] < STRAGGLER * typical:
         return ""
     return (f"rank {slowest['rank']} on host {summary['hosts'][slowest['rank']]} computes {slowest['compute_seconds'] / typical:.1f} "
             f"times as long as a typical rank: a slower or busier host, or a larger part\n")

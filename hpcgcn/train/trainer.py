@@ -174,10 +174,11 @@ def metrics_file(trainer: Trainer, folder: RunFolder) -> MetricsFile | None:
 
 def describe(trainer: Trainer) -> dict:
     """What was trained on what, for the summary."""
-    local = trainer.engine.local
+    local, strategy = trainer.engine.local, trainer.engine.strategy
     sums = trainer.comm.allreduce(np.array([local.n_owned, local.n_halo, local.n_entries]))
     return {"nodes": int(sums[0]), "halo_rows": int(sums[1]), "matrix_entries": int(sums[2]), "ranks": trainer.comm.size,
             "hosts": trainer.comm.allgather(socket.gethostname()),
+            "work": trainer.comm.allgather((strategy.role, strategy.multiply_adds())),
             "parameters": trainer.parameters.size, **trainer.backend.describe(), "config": to_toml(trainer.config)}
 
 

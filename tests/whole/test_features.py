@@ -5,7 +5,7 @@ import pytest
 from many_runs import job, run_many
 from small_graphs import small_graph
 
-from hpcgcn.graph.generate import generate_sbm
+from hpcgcn.graph.generate import generate_rmat, generate_sbm
 from hpcgcn.graph.store import write_graph
 
 pytestmark = [pytest.mark.mpi_skip, pytest.mark.timeout(600)]
@@ -67,6 +67,41 @@ def test_bytes_are_those_of_the_formula(n_ranks, sources, tmp_path):
     if N_NODES % n_ranks == 0:
         whole = 4 * 2 * 2 * N_NODES * (HIDDEN + CLASSES)
         assert expected == pytest.approx(whole * (n_ranks - 1) / n_ranks, rel=0.05)
+
+
+def test_aggregation_is_balanced_where_parts_are_not(tmp_path):
+    """On a power-law graph METIS's parts of equal size hold very different numbers of edges; columns all hold the same."""
+    graph, n_ranks = generate_rmat(600, 10, 12, CLASSES, seed=0), 4
+    write_graph(tmp_path / "power.h5", graph)
+    jobs = [job(name, tmp_path / "power.h5", model="gcn", method=name, hidden=10, epochs=2)
+            for name in ("overlap", "mixgcn", "mixgcn-moa")]
+    work = {name: [rank["multiply_adds"] for rank in run["summary"]["by_rank"]]
+            for name, run in run_many(n_ranks, jobs, tmp_path).items()}
+    entries = graph.n_edges + graph.n_nodes                                        # with self loops
+    both_ways = 2 * entries * (10 + CLASSES)
+    assert sum(work["overlap"]) == sum(work["mixgcn"]) == sum(work["mixgcn-moa"]) == both_ways
+    assert work["mixgcn"] == [2 * entries * (a + b) for a, b in zip(slice_widths(10, 4), slice_widths(CLASSES, 4))]
+    mean_width = (10 + CLASSES) / 2 / n_ranks
+    assert max(work["overlap"]) > 1.5 * both_ways / n_ranks
+    assert max(work["mixgcn"]) <= (1 + 1 / mean_width) * both_ways / n_ranks
+    assert work["mixgcn-moa"] == [2 * entries * (5 + 2), 2 * entries * (5 + 3), 0, 0]
+
+
+def test_the_summary_tells_what_each_role_did(sources, tmp_path):
+    settings = {"model": "gcn", "epochs": 3, "hidden": HIDDEN}
+    found = run_many(3, [job("roles", sources / "plain.h5", method="mixgcn", sparse_ranks=1, **settings),
+                         job("none", sources / "plain.h5", method="mixgcn", **settings)], tmp_path)
+    summary = found["roles"]["summary"]
+    assert {role: facts["ranks"] for role, facts in summary["roles"].items()} == {"sparse": 1, "dense": 2}
+    for facts in summary["roles"].values():
+        assert 0 < facts["busy_share"] < 1 and facts["idle_share"] == pytest.approx(1 - facts["busy_share"])
+    assert [rank["role"] for rank in summary["by_rank"]] == ["sparse", "dense", "dense"]
+    assert summary["multiply_adds"]["max_over_mean"] == 1.0, "one rank does all of it"
+    assert list(found["none"]["summary"]["roles"]) == ["both"]
+    # Transposes by name: there and back, of values and of gradients, for each of the two hops.
+    moved = {name: n // (4 * N_NODES * settings["epochs"]) for name, n in summary["bytes_by_exchange"].items()}
+    assert moved == {f"bytes_{way}_{hop}": width for way in ("forward", "forward_return", "backward", "backward_return")
+                     for hop, width in ((1, HIDDEN), (2, CLASSES))}
 
 
 def test_the_exchange_family_applies_to_transposes(sources, tmp_path):
