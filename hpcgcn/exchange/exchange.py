@@ -80,8 +80,7 @@ class Exchange:
                  layer: int, tag: int, landings: list | None = None):
         self.comm, self.backend, self.routes, self.width, self.policy = comm, backend, routes, width, policy
         self.seed, self.layer, self.tag = seed, layer, tag
-        self.out_widths = [width if r.out_width is None else r.out_width for r in routes]
-        self.in_widths = [width if r.in_width is None else r.in_width for r in routes]
+        self._set_widths()
         self.received = backend.zeros((n_landing, width)) if landings is None else None
         # Where each route's rows land: slices of `received`, or arrays of the caller's own.
         self.landings = [self.received[r.landing] for r in routes] if landings is None else landings
@@ -105,6 +104,20 @@ class Exchange:
         self._result = self.received
         self._started_at = 0.0
         self.meter = Meter()
+
+    def _set_widths(self):
+        self.out_widths = [self.width if r.out_width is None else r.out_width for r in self.routes]
+        self.in_widths = [self.width if r.in_width is None else r.in_width for r in self.routes]
+
+    def aim(self, routes: list[Route], landings: list):
+        """From the next start on move other rows. Nothing is in flight, and nothing is remembered from message to message."""
+        if self._sent_epoch is not None or self.stateful:
+            raise RuntimeError("an exchange with messages in flight, or with a memory, cannot be aimed anew")
+        if len(routes) != len(self.routes):
+            self._free_requests()
+            self._messages = [None] * len(routes)
+        self.routes, self.landings = routes, landings
+        self._set_widths()
 
     # -- the two calls of the engine ----------------------------------------------------------------------------------
     def start(self, x, epoch: int):
@@ -145,7 +158,8 @@ class Exchange:
             in_bytes = codec.nbytes(backend, route.incoming, self.in_widths[k], rate, self._draw(route.in_lane, epoch))
             sizes.append((out_bytes, in_bytes))
             self._reserve(k, out_bytes, in_bytes)
-            self._encode(k, self._source_rows(k, x), rate, draw, self._messages[k][0].array[:out_bytes])
+            if len(route.outgoing):
+                self._encode(k, self._source_rows(k, x), rate, draw, self._messages[k][0].array[:out_bytes])
             backend.before_send(self._messages[k][0])
             backend.before_receive(self._messages[k][1])
             self._count(k, rate, out_bytes, in_bytes)
@@ -227,7 +241,8 @@ class Exchange:
         self.meter.seconds["wait"] += waited - began
         self.meter.flight += waited - self._started_at
         for k, route in enumerate(self.routes):
-            self._decode(k, route)
+            if len(route.incoming):
+                self._decode(k, route)
         self._average_in()
         self._active = self._sent_epoch = None
         self.meter.seconds["unpack"] += time.perf_counter() - waited

@@ -12,6 +12,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from hpcgcn import random
 from hpcgcn.errors import ConfigError
 from hpcgcn.nn.fields import Field, Workspace
@@ -146,6 +148,7 @@ class Builder:
         self.workspace, self.inputs = workspace, inputs
         self.threshold = random.dropout_threshold(shape.dropout)
         self.blocks, self.hops, self.embeddings = [[]], [], []
+        self.ones = None
 
     def build(self) -> Model:
         logits = getattr(self, f"_{self.shape.model}")()
@@ -196,11 +199,18 @@ class Builder:
         threshold = self.threshold if dropout else 0
         self.add(Epilogue(self.backend, source, target, self.inputs.ids, dropout_layer, threshold, bias, norm, xhat, rstd))
 
+    def bias(self, target: Field, name: str):
+        """target += bias."""
+        if self.ones is None:
+            self.ones = self.backend.zeros((self.workspace.n_rows, 1))
+            self.backend.copy(np.ones(self.ones.shape, self.backend.dtype), self.ones)
+        self.add(Bias(self.backend, target, self.parameters[name], self.ones))
+
     def finish(self, source: Field) -> Field:
         """The output layer of the deep models."""
         logits = self.workspace.field("logits", 0, self.shape.n_classes)
         self.add(Linear(self.backend, source, logits, self.parameters["output.weight"]))
-        self.add(Bias(self.backend, logits, self.parameters["output.bias"]))
+        self.bias(logits, "output.bias")
         return logits
 
     # -- GCN and GraphSAGE --------------------------------------------------------------------------------------------
@@ -208,14 +218,13 @@ class Builder:
         source = None
         for layer in range(1, self.shape.layers + 1):
             y = self._convolution(layer, source)
-            bias = self.parameters[f"conv{layer}.bias"]
             if layer == self.shape.layers:
-                self.add(Bias(self.backend, y, bias))
+                self.bias(y, f"conv{layer}.bias")
                 return y
             norm = layer if self.shape.norm else None
             # Without a norm the activations take the place of what they are made from.
             source = self.workspace.field("e", layer, y.width, value=None if norm else y.value, grad=y.grad)
-            self.epilogue(layer, y, source, layer + 1, bias=bias, norm=norm)
+            self.epilogue(layer, y, source, layer + 1, bias=self.parameters[f"conv{layer}.bias"], norm=norm)
             self.embeddings.append(source)
 
     _sage = _gcn
@@ -285,7 +294,7 @@ class Builder:
         # One running sum of residuals: every layer adds to it, every epilogue reads it.
         stream = workspace.field("stream", 0, shape.hidden)
         self.input_linear(self.input_source(), stream, self.parameters["input.weight"])
-        self.add(Bias(backend, stream, self.parameters["input.bias"]))
+        self.bias(stream, "input.bias")
         for layer in range(1, shape.layers + 1):
             source = workspace.field("e", layer, shape.hidden)
             self.epilogue(layer, stream, source, layer + 1, norm=layer, keep_source=True)
@@ -293,7 +302,7 @@ class Builder:
             z = workspace.field("z", layer, shape.hidden)
             self.hop(source, z)
             self.add(Linear(backend, z, stream, self.parameters[f"conv{layer}.weight"], adds=True))
-            self.add(Bias(backend, stream, self.parameters[f"conv{layer}.bias"]))
+            self.bias(stream, f"conv{layer}.bias")
         last = workspace.field("e", shape.layers + 1, shape.hidden)
         self.epilogue(shape.layers + 1, stream, last, shape.layers + 2, norm=shape.layers + 1, keep_source=True)
         return self.finish(last)

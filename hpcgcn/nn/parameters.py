@@ -33,10 +33,12 @@ class Parameter:
 class Parameters:
     """The flat arrays and their views by name."""
 
-    def __init__(self, backend, specs: list[Spec], seed: int):
+    def __init__(self, backend, specs: list[Spec], seed: int, numbers: list[int] | None = None):
+        """numbers: which of the model's parameters these are (default: all), so that they begin as they would among all."""
         self.backend, self.specs = backend, specs
         self.size = sum(s.size for s in specs)
-        initial = np.concatenate([initial_value(s, seed, k).ravel() for k, s in enumerate(specs)] or [np.zeros(0)])
+        numbers = range(len(specs)) if numbers is None else numbers
+        initial = np.concatenate([initial_value(s, seed, k).ravel() for k, s in zip(numbers, specs)] or [np.zeros(0)])
         self.value = backend.zeros((self.size,))
         backend.copy(np.ascontiguousarray(initial, backend.dtype), self.value)
         self.grad, self.m, self.v = (backend.zeros((self.size,)) for _ in range(3))
@@ -58,6 +60,25 @@ class Parameters:
     def host_values(self) -> dict[str, np.ndarray]:
         """Every parameter by name, as NumPy arrays of their own."""
         return {name: np.array(self.backend.to_host(p.value)) for name, p in self.by_name.items()}
+
+
+class StageParameters(Parameters):
+    """The parameters of a model of which a stage holds some: all are known by name, those that are claimed have arrays."""
+
+    def __init__(self, backend, specs: list[Spec], seed: int):
+        self.backend, self.seed, self.whole_specs = backend, seed, specs
+        self.by_name = {spec.name: Parameter(spec, None, None) for spec in specs}
+
+    def claim(self, names: set[str]):
+        """Make the arrays of these parameters, which are consecutive in the whole model's flat array."""
+        numbers = [k for k, spec in enumerate(self.whole_specs) if spec.name in names]
+        ends = np.cumsum([0, *(spec.size for spec in self.whole_specs)])
+        self.begin = int(ends[numbers[0]]) if numbers else 0     # in the flat array of the whole model
+        known = self.by_name
+        super().__init__(self.backend, [self.whole_specs[k] for k in numbers], self.seed, numbers)
+        for name, own in self.by_name.items():
+            known[name].value, known[name].grad = own.value, own.grad    # steps hold these
+        self.by_name = {name: known[name] for name in self.by_name}
 
 
 def initial_value(spec: Spec, seed: int, number: int) -> np.ndarray:
@@ -98,9 +119,9 @@ class Adam:
                            decay, 1.0 - self.beta1 ** p.step, 1.0 - self.beta2 ** p.step)
 
 
-def clip_gradient(parameters: Parameters, limit: float) -> float:
-    """Scale the gradient to a norm of at most `limit`; returns the norm before."""
-    norm = float(np.sqrt(parameters.backend.square_sum(parameters.grad)))
+def clip_gradient(parameters: Parameters, limit: float, elsewhere=lambda square_sum: square_sum) -> float:
+    """Scale the gradient to a norm of at most `limit`; returns the norm before. `elsewhere` adds what other ranks hold."""
+    norm = float(np.sqrt(elsewhere(parameters.backend.square_sum(parameters.grad))))
     if norm > limit:
         parameters.backend.axpby(limit / norm, parameters.grad, 0.0, None, parameters.grad)
     return norm

@@ -34,8 +34,14 @@ class Moment:
 class Step:
     """One row-wise step."""
 
+    reads_features = False           # True: reads the graph's own features, which are no field
+
     def __init__(self, backend):
         self.backend = backend
+
+    def inputs(self) -> list[Field]:
+        """The fields whose values forward reads; it writes `target`."""
+        return [self.source]
 
     def forward(self, rows, moment: Moment):
         raise NotImplementedError
@@ -51,6 +57,9 @@ class Linear(Step):
         super().__init__(backend)
         self.source, self.target, self.weight, self.adds = source, target, weight, adds
         source.read_by(self)
+
+    def inputs(self):
+        return [self.source, *([self.target] if self.adds else [])]
 
     def forward(self, rows, moment):
         block = slice(*rows)
@@ -68,11 +77,13 @@ class Linear(Step):
 class Bias(Step):
     """target += bias, in place, where no epilogue does it. A GEMM with a column of ones keeps the table small."""
 
-    def __init__(self, backend, target: Field, bias: Parameter):
+    def __init__(self, backend, target: Field, bias: Parameter, ones):
+        """ones: (n_rows, 1), the same for all biases of a model."""
         super().__init__(backend)
-        self.target, self.bias = target, bias
-        self.ones = backend.zeros((target.value.shape[0], 1))
-        backend.copy(np.ones(self.ones.shape, backend.dtype), self.ones)
+        self.target, self.bias, self.ones = target, bias, ones
+
+    def inputs(self):
+        return [self.target]
 
     def forward(self, rows, moment):
         block = slice(*rows)
@@ -105,10 +116,15 @@ class SparseInput:
 class SparseLinear(Step):
     """target = features @ weight for sparse input features; added if `adds`; `draws` renews their dropout."""
 
+    reads_features = True
+
     def __init__(self, backend, source: SparseInput, target: Field, weight: Parameter, adds: bool = False,
                  draws: bool = True):
         super().__init__(backend)
         self.source, self.target, self.weight, self.adds, self.draws = source, target, weight, adds, draws
+
+    def inputs(self):
+        return [self.target] if self.adds else []
 
     def forward(self, rows, moment):
         self.backend.spmm(self.source.now(rows, moment, self.draws), self.weight.value, self.target.value, rows=rows,
@@ -198,6 +214,9 @@ class InitialResidual(Step):
         self.aggregated, self.initial, self.target, self.alpha = aggregated, initial, target, alpha
         aggregated.read_by(self)
         initial.read_by(self)
+
+    def inputs(self):
+        return [self.aggregated, self.initial]
 
     def forward(self, rows, moment):
         block = slice(*rows)
