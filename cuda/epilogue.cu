@@ -4,10 +4,28 @@
 
 constexpr float LAYER_NORM_EPSILON = 1e-5f;
 
-__device__ inline void apply_dropout(float (&v)[8], unsigned k0, unsigned k1, long long id, int block,
+// The draws of eight columns from any column on: they may lie in two blocks of eight. Every index is known to the
+// compiler, so that the numbers stay in registers.
+__device__ inline void random8_from(unsigned k0, unsigned k1, long long id, int column, unsigned (&r)[8]) {
+    random8(k0, k1, id, column / 8, r);
+    const int skipped = column % 8;
+    if (skipped == 0) return;
+    unsigned next[8], both[16];
+    random8(k0, k1, id, column / 8 + 1, next);
+#pragma unroll
+    for (int i = 0; i < 8; i++) both[i] = r[i], both[i + 8] = next[i];
+#pragma unroll
+    for (int s = 1; s < 8; s++)
+        if (s == skipped) {
+#pragma unroll
+            for (int i = 0; i < 8; i++) r[i] = both[i + s];
+        }
+}
+
+__device__ inline void apply_dropout(float (&v)[8], unsigned k0, unsigned k1, long long id, int column,
                                      unsigned threshold, float keep_scale) {
     unsigned r[8];
-    random8(k0, k1, id, block, r);
+    random8_from(k0, k1, id, column, r);
 #pragma unroll
     for (int i = 0; i < 8; i++) v[i] = r[i] >= threshold ? v[i] * keep_scale : 0.0f;
 }
@@ -21,7 +39,7 @@ __global__ void dropout(const float *x, float *out, const long long *ids, long l
     for (int c = threadIdx.x * 8; c < width; c += blockDim.x * 8) {
         float v[8];
         load<ALIGNED>(x + row * width, c, width, v);
-        apply_dropout(v, k0, k1, ids[row], c / 8, threshold, keep_scale);
+        apply_dropout(v, k0, k1, ids[row], c, threshold, keep_scale);
         store<ALIGNED>(out + row * width, c, width, v);
     }
 }
@@ -56,7 +74,7 @@ __device__ inline void load_biased(const float *y, const float *bias, int c, int
 template <bool ALIGNED>
 __global__ void epilogue_forward(float *y, float *out, const float *bias, const float *gamma, const float *beta,
                                  float *xhat, float *rstd, const long long *ids, long long n, int width, unsigned k0,
-                                 unsigned k1, unsigned threshold, float keep_scale) {
+                                 unsigned k1, unsigned threshold, float keep_scale, int first_column) {
     const int lanes = blockDim.x, step = lanes * 8;
     const long long row = (long long)blockIdx.x * blockDim.y + threadIdx.y;
     const bool live = row < n;                            // rows past the end stay for the shuffles
@@ -98,7 +116,7 @@ __global__ void epilogue_forward(float *y, float *out, const float *bias, const 
         }
 #pragma unroll
         for (int i = 0; i < 8; i++) v[i] = v[i] <= 0.0f ? 0.0f : v[i];      // not fmaxf: NaN must stay
-        if (threshold) apply_dropout(v, k0, k1, ids[row], c / 8, threshold, keep_scale);
+        if (threshold) apply_dropout(v, k0, k1, ids[row], first_column + c, threshold, keep_scale);
         store<ALIGNED>(out + row * width, c, width, v);
     }
 }

@@ -180,12 +180,13 @@ class Backend(abc.ABC):
     # -- fused row-wise steps -------------------------------------------------------------------------------------------
     @abc.abstractmethod
     def epilogue_forward(self, y, out, bias=None, gamma=None, beta=None, xhat=None, rstd=None, key=None, threshold=0,
-                         ids=None):
+                         ids=None, first_column=0):
         """y += bias; v = LayerNorm(y) or y; out = dropout(relu(v)).
 
         bias, gamma, beta (width,) or None. With gamma: xhat = (y - mean) * rstd (=, may be y itself),
         rstd = 1 / sqrt(var + 1e-5) (=, (n,)), v = xhat * gamma + beta. Dropout as in the module's docstring, drawn for
-        (ids[row], column) with `key`; ids (n,) int64. out may be y if gamma is None.
+        (ids[row], first_column + column) with `key`; ids (n,) int64. out may be y if gamma is None.
+        first_column: where y is a slice of the columns of longer rows, which only goes without gamma.
         """
 
     @abc.abstractmethod

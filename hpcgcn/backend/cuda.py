@@ -257,12 +257,13 @@ class CudaBackend(Backend):
 
     # -- fused row-wise steps -------------------------------------------------------------------------------------------
     def epilogue_forward(self, y, out, bias=None, gamma=None, beta=None, xhat=None, rstd=None, key=None, threshold=0,
-                         ids=None):
+                         ids=None, first_column=0):
         n, width = y.shape
         if y.size:
             pointers = [NULL if a is None else a for a in (bias, gamma, beta, xhat, rstd, ids)]
             self.launch(f"epilogue_forward<{_vectors(width, y, out, bias, gamma, beta, xhat)}>", *row_shape(n, width, 8),
-                        (y, out, *pointers, np.int64(n), np.int32(width), *_dropout_arguments(key, threshold)))
+                        (y, out, *pointers, np.int64(n), np.int32(width), *_dropout_arguments(key, threshold),
+                         np.int32(first_column)))
 
     def epilogue_backward(self, dout, out, dy, scale=1.0, gamma=None, xhat=None, rstd=None, dgamma=None, dbeta=None,
                           dbias=None):

@@ -200,7 +200,7 @@ class ReferenceBackend(Backend):
 
     # -- fused row-wise steps -----------------------------------------------------------------------------------------
     def epilogue_forward(self, y, out, bias=None, gamma=None, beta=None, xhat=None, rstd=None, key=None, threshold=0,
-                         ids=None):
+                         ids=None, first_column=0):
         if bias is not None:
             y += bias
         v = y
@@ -211,7 +211,7 @@ class ReferenceBackend(Backend):
             v = xhat * gamma + beta
         np.maximum(v, 0, out=out)
         if threshold:
-            self.dropout(out, out, key, threshold, ids)
+            self._drop(out, out, key, threshold, ids, first_column)
 
     def epilogue_backward(self, dout, out, dy, scale=1.0, gamma=None, xhat=None, rstd=None, dgamma=None, dbeta=None,
                           dbias=None):
@@ -231,7 +231,10 @@ class ReferenceBackend(Backend):
         if not threshold:
             out[...] = x
             return
-        keep = random.bits16(key, ids, x.shape[1]) >= threshold
+        self._drop(x, out, key, threshold, ids, 0)
+
+    def _drop(self, x, out, key, threshold, ids, first_column):
+        keep = random.bits16(key, ids, first_column + x.shape[1])[:, first_column:] >= threshold
         out[...] = np.where(keep, x * self.dtype.type(random.dropout_scale(threshold)), 0)
 
     def random_bits(self, key, ids, out):

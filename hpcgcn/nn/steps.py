@@ -205,6 +205,18 @@ class Epilogue(Step):
         self.backend.epilogue_backward(dtarget, self.target.value[block], dtarget, **arguments)
         pass_on(self.backend, dtarget, self.source, self, block)
 
+    def forward_columns(self, y, columns: slice, ids, moment):
+        """The same on some columns of some rows, in place; without a norm, which looks at whole rows."""
+        key, threshold = moment.dropout(self.threshold, self.layer)
+        self.backend.epilogue_forward(y, y, bias=None if self.bias is None else self.bias.value[columns], key=key,
+                                      threshold=threshold, ids=ids, first_column=columns.start)
+
+    def backward_columns(self, dout, out, columns: slice, moment):
+        """Back through `forward_columns`, in place; `out` is what that left."""
+        _, threshold = moment.dropout(self.threshold, self.layer)
+        self.backend.epilogue_backward(dout, out, dout, scale=random.dropout_scale(threshold),
+                                       dbias=None if self.bias is None else self.bias.grad[columns])
+
 
 class InitialResidual(Step):
     """target = (1 - alpha) * aggregated + alpha * initial (GCNII); target and aggregated share their arrays."""

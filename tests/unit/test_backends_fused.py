@@ -93,6 +93,18 @@ def test_epilogue_forward_without_norm(backend, arena, width, drop, biased):
     close(arena.get(out), np.where(keep, np.maximum(total, 0) * (SCALE if drop else 1), 0), np.abs(y) + np.abs(bias))
 
 
+@pytest.mark.parametrize("columns", [(0, 41), (3, 7), (8, 16), (13, 41), (33, 34), (5, 602), (600, 1200)])
+def test_an_epilogue_on_some_columns_is_that_part_of_the_whole(backend, arena, columns):
+    first, stop = columns
+    y, bias, ids = numbers(11, stop), numbers(stop, seed=1), big_ids(11)
+    source = arena.put(y[:, first:])
+    backend.epilogue_forward(source, source, bias=arena.put(bias[first:]), key=KEY, threshold=THRESHOLD, ids=arena.put(ids),
+                             first_column=first)
+    keep = random.bits16(KEY, ids, stop) >= THRESHOLD
+    whole = np.where(keep, np.maximum(y + bias, 0) * SCALE, 0)
+    close(arena.get(source), whole[:, first:], (np.abs(y) + np.abs(bias))[:, first:])
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("drop", [False, True], ids=["keep", "drop"])
 @pytest.mark.parametrize("place", ["apart", "xhat is y"])

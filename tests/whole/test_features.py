@@ -13,6 +13,10 @@ pytestmark = [pytest.mark.mpi_skip, pytest.mark.timeout(600)]
 MODELS = ("gcn", "sage", "gcnii", "resgcn")
 COMMON = {"epochs": 20, "dropout": 0.5, "lr": 0.02, "eval_every": 20}
 N_NODES, HIDDEN, CLASSES = 220, 16, 5
+# Two hops with nothing but an activation between them: the transposes there cancel.
+PAIRED = {"pair-sparse": ("sparse.h5", {"model": "gcn"}), "pair-directed": ("directed.h5", {
+    "model": "gcn", "precompute": "no", "hidden": 7}), "pair-inductive": ("plain.h5", {
+        "model": "gcn", "precompute": "no", "hidden": 11, "inductive": True, "layers": 4})}
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +33,7 @@ def alone(sources, tmp_path_factory):
     jobs = [job(model, sources / "plain.h5", model=model, **COMMON) for model in MODELS]
     jobs += [job(f"{model}-inductive", sources / "plain.h5", model=model, inductive=True, **COMMON) for model in ("gcn", "sage")]
     jobs += [job(kind, sources / f"{kind}.h5", model="sage", **COMMON) for kind in ("directed", "sparse")]
+    jobs += [job(name, sources / source, **settings, **COMMON) for name, (source, settings) in PAIRED.items()]
     return run_many(1, jobs, tmp_path_factory.mktemp("alone"))
 
 
@@ -36,7 +41,8 @@ def feature_jobs(sources, **settings):
     settings = COMMON | {"method": "mixgcn"} | settings
     jobs = [job(model, sources / "plain.h5", model=model, **settings) for model in MODELS]
     jobs += [job(f"{model}-inductive", sources / "plain.h5", model=model, inductive=True, **settings) for model in ("gcn", "sage")]
-    return jobs + [job(kind, sources / f"{kind}.h5", model="sage", **settings) for kind in ("directed", "sparse")]
+    jobs += [job(kind, sources / f"{kind}.h5", model="sage", **settings) for kind in ("directed", "sparse")]
+    return jobs + [job(name, sources / source, **own, **settings) for name, (source, own) in PAIRED.items()]
 
 
 @pytest.mark.parametrize("n_ranks, sparse", [(1, 0), (2, 0), (3, 0), (5, 0), (2, 1), (3, 2), (3, 1), (4, 2)])
@@ -67,6 +73,19 @@ def test_bytes_are_those_of_the_formula(n_ranks, sources, tmp_path):
     if N_NODES % n_ranks == 0:
         whole = 4 * 2 * 2 * N_NODES * (HIDDEN + CLASSES)
         assert expected == pytest.approx(whole * (n_ranks - 1) / n_ranks, rel=0.05)
+
+
+def test_transposes_around_element_wise_work_are_not_sent(sources, tmp_path):
+    settings = {"method": "mixgcn", "hidden": 10, "precompute": "no", "epochs": 2}
+    jobs = [job("gcn", sources / "plain.h5", model="gcn", **settings),
+            job("norm", sources / "plain.h5", model="gcn", norm="yes", **settings),
+            job("sage", sources / "plain.h5", model="sage", norm="no", **settings)]
+    sent = {name: run["summary"]["bytes_by_exchange"] for name, run in run_many(2, jobs, tmp_path).items()}
+    moved = {name: {key.removeprefix("bytes_"): n // (2 * 4 * N_NODES // 2) for key, n in by.items()} for name, by in sent.items()}
+    assert moved["gcn"] == {"forward_1": 10, "backward_return_1": 10, "forward_return_2": 10, "backward_2": 10,
+                            **{f"{way}_3": CLASSES for way in ("forward", "forward_return", "backward", "backward_return")}}
+    for name in ("norm", "sage"):
+        assert len(moved[name]) == 12, "two transposes for each of three hops and two directions"
 
 
 def test_aggregation_is_balanced_where_parts_are_not(tmp_path):

@@ -164,9 +164,9 @@ class NativeBackend(Backend):
 
     # -- fused row-wise steps -------------------------------------------------------------------------------------
     def epilogue_forward(self, y, out, bias=None, gamma=None, beta=None, xhat=None, rstd=None, key=None, threshold=0,
-                         ids=None):
+                         ids=None, first_column=0):
         self._call["epilogue_forward"](self.threads, y, out, bias, gamma, beta, xhat, rstd, y.shape[1], len(y),
-                                       *(key or NO_KEY), threshold, random.dropout_scale(threshold), ids)
+                                       *(key or NO_KEY), threshold, random.dropout_scale(threshold), ids, first_column)
 
     def epilogue_backward(self, dout, out, dy, scale=1.0, gamma=None, xhat=None, rstd=None, dgamma=None, dbeta=None,
                           dbias=None):

@@ -7,21 +7,24 @@ typedef struct {
     uint32_t threshold;     /* 0: no dropout, nothing is drawn */
     float scale;
     const int64_t *ids;
+    int64_t first_column;   /* of the arrays' columns in the whole row: draws are by the column of that */
 } dropping;
 
 static dropping take_dropping(const argument *a)
 {
     return (dropping){{{(uint32_t)a[0].integer, (uint32_t)a[1].integer}}, (uint32_t)a[2].integer, (float)a[3].number,
-                      a[4].data};
+                      a[4].data, 0};
 }
 
 /* out = x * scale where the element's bits reach the threshold, else 0; out may be x. */
 static void drop_row(const dropping *d, int64_t row, const float *x, float *out, int64_t width)
 {
+    const int64_t skipped = d->first_column % 8;      /* eight columns are drawn at once */
     for (int64_t first = 0; first < width; first += DRAW_COLUMNS) {
-        uint16_t bits[DRAW_COLUMNS];
+        uint16_t drawn[DRAW_COLUMNS + COUNTERS * 8];
         const int64_t columns = smaller(DRAW_COLUMNS, width - first);
-        draw_bits(d->key, d->ids[row], first, columns, bits);
+        draw_bits(d->key, d->ids[row], d->first_column - skipped + first, skipped + columns, drawn);
+        const uint16_t *bits = drawn + skipped;
         const float *from = x + first;
         float *to = out + first;
 #pragma omp simd
@@ -69,19 +72,21 @@ static float normalise_row(const float *y, float *xhat, int64_t width)
     return rstd;
 }
 
-/* threads, y, out, bias, gamma, beta, xhat, rstd, width, n, key0, key1, threshold, scale, ids */
+/* threads, y, out, bias, gamma, beta, xhat, rstd, width, n, key0, key1, threshold, scale, ids, first_column */
 static void run_epilogue_forward(call *c)
 {
     const argument *a = c->in;
     float *y = a[1].data, *out = a[2].data, *xhat = a[6].data, *rstd = a[7].data;
     const float *bias = a[3].data, *gamma = a[4].data, *beta = a[5].data;
     const int64_t width = a[8].integer, n = a[9].integer, row_bytes = width * 4;
-    const dropping d = take_dropping(a + 10);
+    dropping d = take_dropping(a + 10);
+    d.first_column = a[15].integer;
     REQUIRE(a[1].bytes == n * row_bytes && a[2].bytes == n * row_bytes, "y and out must have the same shape");
     REQUIRE(!bias || a[3].bytes == row_bytes, "bias must be as wide as y");
     REQUIRE(!gamma || (a[4].bytes == row_bytes && a[5].bytes == row_bytes), "gamma and beta must be as wide as y");
     REQUIRE(!gamma || (a[6].bytes == n * row_bytes && a[7].bytes == n * 4), "xhat and rstd must have y's rows");
     REQUIRE(!d.threshold || a[14].bytes == n * 8, "ids must have one number a row");
+    REQUIRE(d.first_column >= 0, "first_column must not be negative");
     const int team = team_size(a[0].integer, n * width);
     PARALLEL_FOR(team)
     for (int64_t row = 0; row < n; row++) {

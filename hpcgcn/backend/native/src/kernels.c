@@ -40,7 +40,7 @@ const operation TABLE(LEVEL)[] = {
     {"quantise", "ifijliiiiiB", run_quantise},
     {"dequantise", "ibiiFii", run_dequantise},
     {"dropout", "ifFiiiiidl", run_dropout},
-    {"epilogue_forward", "iFFfffFFiiiiidl", run_epilogue_forward},
+    {"epilogue_forward", "iFFfffFFiiiiidli", run_epilogue_forward},
     {"epilogue_backward", "iffFdfffFFFii", run_epilogue_backward},
     {"softmax_cross_entropy", "ifjdFi=", run_softmax_cross_entropy},
     {"sigmoid_cross_entropy", "ifbbdFi=", run_sigmoid_cross_entropy},

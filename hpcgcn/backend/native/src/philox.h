@@ -40,8 +40,8 @@ INLINE vlong first_blocks(void)
     return blocks;
 }
 
-/* The 16 random bits of columns first .. first + n of node `id`; first is a multiple of 8, n <= DRAW_COLUMNS,
- * and `bits` has room for n rounded up to DRAW_PADDED. */
+/* The 16 random bits of columns first .. first + n of node `id`; first is a multiple of 8, and
+ * `bits` has room for n rounded up to DRAW_PADDED. */
 #define DRAW_PADDED(n) (((n) + COUNTERS * 8 - 1) / (COUNTERS * 8) * (COUNTERS * 8))
 
 static inline void draw_bits(philox_key key, int64_t id, int64_t first, int64_t n, uint16_t *bits)

@@ -1,0 +1,80 @@
+"""Feature parallelism: who owns which rows and which columns, and the arrays of all nodes by some columns."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hpcgcn.exchange.codecs import Rows as MessageRows
+
+
+class Layout:
+    """Who owns which rows and which columns, and how rows are cut into blocks; equal on all ranks."""
+
+    def __init__(self, comm, backend, offsets: np.ndarray, aggregators: list[int], n_blocks: int):
+        self.comm, self.backend, self.offsets, self.n_blocks = comm, backend, offsets, n_blocks
+        self.rank, self.size = comm.rank, comm.size
+        self.aggregators = aggregators
+
+    def rows(self, rank: int, block: int) -> tuple[int, int]:
+        """Global rows of one block of a rank."""
+        start, n = int(self.offsets[rank]), int(self.offsets[rank + 1] - self.offsets[rank])
+        return start + n * block // self.n_blocks, start + n * (block + 1) // self.n_blocks
+
+    def local_rows(self, block: int) -> tuple[int, int]:
+        """The same of this rank, counted from its first row."""
+        start, stop = self.rows(self.rank, block)
+        first = int(self.offsets[self.rank])
+        return start - first, stop - first
+
+    def columns(self, rank: int, width: int) -> slice:
+        """Columns that a rank aggregates: as equal as whole columns can be, none for a rank that only updates."""
+        if rank not in self.aggregators:
+            return slice(0, 0)
+        k, n = self.aggregators.index(rank), len(self.aggregators)
+        return slice(width * k // n, width * (k + 1) // n)
+
+    def slice_width(self, rank: int, width: int) -> int:
+        columns = self.columns(rank, width)
+        return columns.stop - columns.start
+
+    def message_rows(self, rank: int, block: int, width: int) -> MessageRows:
+        """Rows of a message; a message without columns has none."""
+        start, stop = self.rows(rank, block)
+        ids = np.arange(start, stop if width else start, dtype=np.int64)
+        return MessageRows(None, self.backend.from_host(ids), ids)
+
+    def peers(self) -> list[int]:
+        """The other ranks, nearest first, so that not all send to the same one at once."""
+        return [(self.rank + k) % self.size for k in range(1, self.size)]
+
+
+class Slices:
+    """Arrays of all nodes by this rank's columns, shared by hops that are never alive together."""
+
+    def __init__(self, backend, n_nodes: int):
+        self.backend, self.n_nodes, self._arrays = backend, n_nodes, {}
+
+    def get(self, role: str, generation: int, width: int):
+        slot = (role, generation, width)
+        if slot not in self._arrays:
+            self._arrays[slot] = self.backend.zeros((self.n_nodes, width))
+        return self._arrays[slot]
+
+
+class Between:
+    """An element-wise step between two hops, on this rank's columns of all rows: nothing is transposed for it."""
+
+    def __init__(self, step, layout: Layout, slices: Slices, hop: int, ids):
+        width = step.target.width
+        mine = layout.slice_width(layout.rank, width)
+        self.step, self.columns, self.ids = step, layout.columns(layout.rank, width), ids
+        self.values = slices.get("values between", hop, mine)          # kept for the way back, as the mask
+        self.gradients = slices.get("gradients between", 0, mine)
+
+    def forward(self, rows: tuple[int, int], moment):
+        block = slice(*rows)
+        self.step.forward_columns(self.values[block], self.columns, self.ids[block], moment)
+
+    def backward(self, rows: tuple[int, int], moment):
+        block = slice(*rows)
+        self.step.backward_columns(self.gradients[block], self.values[block], self.columns, moment)
