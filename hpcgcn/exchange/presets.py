@@ -31,5 +31,9 @@ PRESETS: dict[str, Preset] = {
                      {"parallel": "features"}),
     "mixgcn-moa": Preset("MixGCN with roles: half of the ranks only aggregate, the others only update",
                          {"parallel": "features", "sparse_ranks": -1}),
+    "gnnpipe": Preset("GNNPipe: ranks hold consecutive layers, chunks of nodes pass through them; volume independent of depth",
+                      {"parallel": "layers"}),
+    "gnnpipe-hybrid": Preset("GNNPipe with several ranks a stage, which exchange boundary rows",
+                             {"parallel": "layers", "ways": 0}),
     "bns": Preset("BNS-GCN: a tenth of the boundary nodes, drawn each epoch, scaled by 10", {"codec": "nodes", "rate": "10"}),
 }

@@ -93,6 +93,7 @@ class Part:
     original_ids: np.ndarray           # (n_owned,) int64: ids in the graph file; all random draws use these
     n_classes: int
     directed: bool
+    chunks: np.ndarray | None = None   # (n_chunks + 1,) where each chunk begins, counted from this part's first node
 
     @property
     def n_parts(self) -> int:

@@ -69,14 +69,17 @@ class LocalGraph:
         return len(self.inner.indices) + len(self.outer.indices)
 
 
-def build_local(comm, part: Part, self_loops: bool) -> LocalGraph:
-    """Split the part's rows into interior and boundary, find the halo, and re-label columns."""
+def build_local(comm, part: Part, self_loops: bool, keep_order: bool = False) -> LocalGraph:
+    """Split the part's rows into interior and boundary, find the halo, and re-label columns.
+
+    keep_order: rows stay as they are in the part; all count as boundary.
+    """
     start, n_owned = int(part.offsets[part.rank]), part.n_owned
     halo_file_ids, counts, wanted = find_halo(comm, part.offsets, part.rank, part.indices)
     degree = np.diff(part.indptr).astype(np.int64)
     remote = (part.indices < start) | (part.indices >= start + n_owned)
 
-    boundary = np.zeros(n_owned, bool)
+    boundary = np.full(n_owned, keep_order)
     row_has_remote = np.add.reduceat(np.append(remote, False), part.indptr[:-1]) if n_owned else np.zeros(0)
     boundary[(row_has_remote > 0) & (degree > 0)] = True
     for rows in wanted:
@@ -154,7 +157,10 @@ def restrict(comm, part: Part, keep: np.ndarray) -> Part:
     mapped[own] = new_ids[columns[own] - start]
     mapped[~own] = halo_new_ids[np.searchsorted(halo_file_ids, columns[~own])]
     chosen = mapped >= 0
-    features = part.features.take(order) if isinstance(part.features, SparseRows) else part.features[order]
+    features = part.features
+    if features.shape[0]:                # a rank may hold none of its nodes' features
+        features = features.take(order) if isinstance(features, SparseRows) else features[order]
+    chunks = None if part.chunks is None else np.concatenate([[0], np.cumsum(keep)])[part.chunks]
     return Part(offsets=offsets, rank=part.rank, indptr=_select(lengths, chosen), indices=mapped[chosen],
                 features=features, labels=part.labels[order], split=part.split[order],
-                original_ids=part.original_ids[order], n_classes=part.n_classes, directed=part.directed)
+                original_ids=part.original_ids[order], n_classes=part.n_classes, directed=part.directed, chunks=chunks)

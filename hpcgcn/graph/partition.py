@@ -32,14 +32,14 @@ def partition_graph(graph: Graph, n_parts: int, method: str = "metis", objective
         return np.zeros(graph.n_nodes, np.int32)
     weights = _weights(graph, balance, split_index)
     if method == "random":
-        return _random_parts(weights, n_parts, seed)
+        return random_parts(weights, n_parts, seed)
     if method == "block" or graph.n_edges == 0 or graph.n_nodes < _METIS_NODES_A_PART * n_parts:
-        return _block_parts(weights, n_parts)
+        return block_parts(weights, n_parts)
     adjacency = metis_adjacency(graph.indptr, graph.indices, symmetric=not graph.directed)
     parts = metis_parts(*adjacency, n_parts, objective, seed, weights if balance == "edges" else None)
     if balance == "train":
         even_out(graph.indptr, graph.indices, parts, graph.split[split_index] == TRAIN, n_parts)
-    return _without_empty_parts(parts, n_parts)
+    return without_empty_parts(parts, n_parts)
 
 
 def statistics(graph: Graph | tuple[np.ndarray, np.ndarray], assignment: np.ndarray, split_index: int = 0) -> dict:
@@ -101,7 +101,7 @@ def _weights(graph: Graph, balance: str, split_index: int) -> np.ndarray:
     return weights
 
 
-def _block_parts(weights: np.ndarray, n_parts: int) -> np.ndarray:
+def block_parts(weights: np.ndarray, n_parts: int) -> np.ndarray:
     """Contiguous runs of nodes of about equal weight, none of them empty."""
     n_nodes = len(weights)
     reached = np.cumsum(weights)
@@ -113,11 +113,11 @@ def _block_parts(weights: np.ndarray, n_parts: int) -> np.ndarray:
     return np.searchsorted(ends, np.arange(n_nodes), side="right").astype(np.int32)
 
 
-def _random_parts(weights: np.ndarray, n_parts: int, seed: int) -> np.ndarray:
+def random_parts(weights: np.ndarray, n_parts: int, seed: int) -> np.ndarray:
     """Random nodes, parts of about equal weight."""
     order = np.random.default_rng(seed).permutation(len(weights))
     parts = np.empty(len(weights), np.int32)
-    parts[order] = _block_parts(weights[order], n_parts)
+    parts[order] = block_parts(weights[order], n_parts)
     return parts
 
 
@@ -155,7 +155,7 @@ def _loosest(indptr, indices, parts, nodes: np.ndarray, target: int, n: int) -> 
     return nodes[np.argsort(-np.concatenate(gains), kind="stable")[:n]]
 
 
-def _without_empty_parts(parts: np.ndarray, n_parts: int) -> np.ndarray:
+def without_empty_parts(parts: np.ndarray, n_parts: int) -> np.ndarray:
     """Give every empty part one node of the then largest part: METIS leaves parts of tiny graphs empty."""
     sizes = np.bincount(parts, minlength=n_parts)
     for empty in np.flatnonzero(sizes == 0):

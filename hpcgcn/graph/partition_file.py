@@ -61,13 +61,27 @@ def read_part(path: str | os.PathLike, rank: int, n_parts: int, split_index: int
     return part
 
 
-def _rows_of(file, offsets: np.ndarray, rank: int, split_index: int, original_ids: np.ndarray) -> Part:
+def read_parts(path: str | os.PathLike, group: int, n_groups: int, split_index: int = 0,
+               with_features: bool = True) -> tuple[Part, np.ndarray]:
+    """A group of consecutive parts as one, and where they begin in it; `n_groups` divides the number of parts."""
+    with open_file(path, "partition") as file:
+        _check_split(path, file, split_index)
+        offsets = _checked_offsets(path, file)
+        n_parts = (len(offsets) - 1) // n_groups
+        mine = offsets[group * n_parts:(group + 1) * n_parts + 1]
+        part = _rows_of(file, offsets[::n_parts], group, split_index, file["original_ids"][mine[0]:mine[-1]], with_features)
+    _check_part(path, part)
+    return part, mine - mine[0]
+
+
+def _rows_of(file, offsets: np.ndarray, rank: int, split_index: int, original_ids: np.ndarray,
+             with_features: bool = True) -> Part:
     """The rows between two offsets, reading no others."""
     start, stop = int(offsets[rank]), int(offsets[rank + 1])
     indptr = file["indptr"][start:stop + 1]
     first, last = int(indptr[0]), int(indptr[-1])
     return Part(offsets=offsets, rank=rank, indptr=indptr - first, indices=file["indices"][first:last],
-                features=read_feature_rows(lazy_features(file["features"]), start, stop),
+                features=read_feature_rows(lazy_features(file["features"]), start, stop if with_features else start),
                 labels=file["labels"][start:stop], split=file["split"][split_index, start:stop], original_ids=original_ids,
                 n_classes=int(file.attrs["n_classes"]), directed=bool(file.attrs["directed"]))
 

@@ -29,11 +29,11 @@ def local_order(graph: Graph, assignment: np.ndarray, method: str = "none") -> n
     offsets = np.concatenate([[0], np.cumsum(np.bincount(assignment))])
     for start, stop in zip(offsets[:-1], offsets[1:]):
         nodes = grouped[start:stop]
-        grouped[start:stop] = nodes[order_within(*_subgraph(graph, nodes))]
+        grouped[start:stop] = nodes[order_within(*subgraph(graph, nodes))]
     return grouped
 
 
-def _subgraph(graph: Graph, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def subgraph(graph: Graph, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The CSR of the edges among some nodes (sorted ids), numbered from 0, every edge both ways."""
     local = np.full(graph.n_nodes, -1, np.int64)
     local[nodes] = np.arange(len(nodes))

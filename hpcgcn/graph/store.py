@@ -13,9 +13,10 @@ from hpcgcn.graph.csr import invert
 from hpcgcn.graph.data import Graph
 from hpcgcn.graph.datasets import content_checksum
 from hpcgcn.graph.header import header, kind, open_file, write_header
-from hpcgcn.graph.partition_file import read_part, read_slice, write_partition
+from hpcgcn.graph.partition_file import read_part, read_parts, read_slice, write_partition
 
-__all__ = ["header", "kind", "read_graph", "read_part", "read_slice", "validate_graph", "verify", "write_graph", "write_partition"]
+__all__ = ["header", "kind", "read_graph", "read_part", "read_parts", "read_slice", "read_structure", "validate_graph", "verify",
+           "write_graph", "write_partition"]
 
 
 def write_graph(path: str | os.PathLike, graph: Graph, command: str = "", settings: dict | None = None) -> str:
@@ -37,6 +38,14 @@ def read_graph(path: str | os.PathLike) -> Graph:
         if kind(path) == "graph":
             return replace(graph, uuid=file.attrs["uuid"])
         return replace(reordered(graph, invert(file["original_ids"][...])), uuid=file.attrs["source_uuid"])
+
+
+def read_structure(path: str | os.PathLike) -> Graph:
+    """A graph file without its features (they have no rows); for ranks whose root has checked the file."""
+    with open_file(path, "graph") as file:
+        held = lazy_graph(file)
+        return replace(held, indptr=held.indptr[...], indices=held.indices[...], features=read_feature_rows(held.features, 0, 0),
+                       labels=held.labels[...], split=held.split[...], node_names=None)
 
 
 def _check(path, graph: Graph):

@@ -70,7 +70,9 @@ class StageParameters(Parameters):
         self.by_name = {spec.name: Parameter(spec, None, None) for spec in specs}
 
     def claim(self, names: set[str]):
-        """Make the arrays of these parameters, which are consecutive in the whole model's flat array."""
+        """Make the arrays of these parameters, which are consecutive in the whole model's flat array; once."""
+        if hasattr(self, "begin"):
+            return
         numbers = [k for k, spec in enumerate(self.whole_specs) if spec.name in names]
         ends = np.cumsum([0, *(spec.size for spec in self.whole_specs)])
         self.begin = int(ends[numbers[0]]) if numbers else 0     # in the flat array of the whole model
@@ -78,7 +80,7 @@ class StageParameters(Parameters):
         super().__init__(self.backend, [self.whole_specs[k] for k in numbers], self.seed, numbers)
         for name, own in self.by_name.items():
             known[name].value, known[name].grad = own.value, own.grad    # steps hold these
-        self.by_name = {name: known[name] for name in self.by_name}
+        self.by_name = known             # another model may be built over them
 
 
 def initial_value(spec: Spec, seed: int, number: int) -> np.ndarray:

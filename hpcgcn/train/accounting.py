@@ -18,7 +18,8 @@ class EpochLedger:
 
     def __init__(self, comm, exchanges):
         self.comm, self.exchanges = comm, exchanges
-        self.columns = exchange_columns(exchanges)
+        # Ranks of a pipeline have exchanges of their own layers only.
+        self.columns = list(dict.fromkeys(name for names in comm.allgather(exchange_columns(exchanges)) for name in names))
         self.totals = np.zeros((comm.size, len(SCALARS) + len(self.columns)))
         self.n_epochs = 0
         self.reset()
@@ -99,3 +100,19 @@ def _shares(ranks: list[dict]) -> dict:
 def max_over_mean(counts: list[int]) -> float:
     """How uneven: 1 if all are equal."""
     return max(counts) * len(counts) / sum(counts) if sum(counts) else 1.0
+
+
+def bubble_share(row: dict) -> float:
+    """Share of all ranks' time in which they wait: for a chunk, for halo rows, or for the last stage to be through."""
+    idle = row["wait_seconds"] + row["allreduce_seconds"]
+    whole = idle + row["pack_seconds"] + row["unpack_seconds"] + row["compute_seconds"]
+    return idle / whole if whole else 0.0
+
+
+def pipeline_costs(ranks: list[dict], pipeline: dict) -> dict:
+    """What is known of a pipeline, with what was measured: the bubble, and how evenly the stages are loaded."""
+    seconds = [r["compute_seconds"] for r in ranks]
+    total = {name: sum(r[name] for r in ranks) for name in ranks[0] if name.endswith("_seconds")}
+    stages = [sum(seconds[s * pipeline["ways"]:(s + 1) * pipeline["ways"]]) for s in range(pipeline["stages"])]
+    return pipeline | {"bubble_measured": bubble_share(total), "compute_seconds_of_stages": stages,
+                       "balance": max_over_mean(stages)}

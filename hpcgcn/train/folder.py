@@ -67,6 +67,18 @@ class RunFolder:
             os.fsync(file.fileno())
         os.replace(temporary, os.path.join(self.path, name))
 
+    def write_stages(self, ends: list[int]):
+        """How a pipeline divided the layers: it was measured, and a resumed run must not divide them otherwise."""
+        self._write("stages.json", json.dumps({"ends": ends}) + "\n")
+
+    def read_stages(self) -> list[int] | None:
+        """The division that an earlier start made, or None."""
+        path = os.path.join(self.path, "stages.json")
+        if not os.path.exists(path):
+            return None
+        with open(path) as file:
+            return json.load(file)["ends"]
+
     def write_summary(self, summary: dict):
         """summary.json, whole or not at all."""
         self._write("summary.json", json.dumps(summary, indent=2) + "\n")

@@ -86,6 +86,8 @@ def open_model(comm, run: str, graph: str, which: str = "best", overrides: dict 
     config, folder = on_root(comm, find_checkpoint, run)
     for name, value in (overrides or {}).items():
         setattr(config, name, value)
+    if config.parallel == "layers":      # how it was trained; a model runs on any division of the graph
+        config.parallel = "auto"
     part = load_part(comm, graph, config)
     with agree(comm):
         snapshot = checkpoint.load(folder)

@@ -15,7 +15,7 @@ from hpcgcn.exchange.policies import check_combination
 from hpcgcn.mpi.world import EXIT_RUN_AGAIN, StopRequest, agree, local_rank, on_root
 from hpcgcn.mpi.watchdog import Watchdog, headway
 from hpcgcn.train import checkpoint
-from hpcgcn.train.accounting import work_by_role
+from hpcgcn.train.accounting import pipeline_costs, work_by_role
 from hpcgcn.train.folder import RunFolder
 from hpcgcn.train.source import load_part, sparse_ranks
 from hpcgcn.train.trainer import EpochLedger, Trainer, describe, metrics_file
@@ -69,8 +69,11 @@ def train_model(source, config: Config, comm=None) -> Result:
     if finished:
         say(f"{folder.path} is finished ({config.epochs} epochs): nothing to do")
         return Result(folder.path, finished, 0)
+    stages = on_root(comm, folder.read_stages) if config.resume != "never" else None
     with agree(comm):
-        trainer = Trainer(comm, backend, part, config)
+        trainer = Trainer(comm, backend, part, config, stages)
+    if trainer.layered and comm.rank == 0:
+        folder.write_stages(trainer.engine.ends)
     del part
     _resume(trainer, folder, say)
     try:
@@ -116,7 +119,7 @@ def _run(trainer: Trainer, folder: RunFolder, say) -> Result:
     config, comm = trainer.config, trainer.comm
     began, first_epoch = time.perf_counter(), trainer.epoch
     ledger = EpochLedger(comm, trainer.engine.strategy.exchanges)
-    metrics = metrics_file(trainer, folder)
+    metrics = metrics_file(trainer, folder, ledger)
     stopped, found, training_seconds, times = False, {}, 0.0, []
     with StopRequest() as request, Watchdog(comm, folder.path, config.stall_timeout) as watchdog:
         while trainer.epoch < config.epochs and not stopped:
@@ -138,7 +141,8 @@ def _run(trainer: Trainer, folder: RunFolder, say) -> Result:
                 trainer.remember_best(found)
                 say(_progress_line(trainer, loss, found, times))
             if metrics:
-                metrics.write({"epoch": trainer.epoch - 1, "loss": loss, **{k: v for k, v in found.items() if v == v}, **row})
+                metrics.write({"epoch": trainer.epoch - 1, "loss": loss, **{k: v for k, v in found.items() if v == v}, **row,
+                               **trainer.epoch_facts(row)})
             if last or stopped or (config.checkpoint_every and trainer.epoch % config.checkpoint_every == 0):
                 watchdog.where = f"checkpoint after epoch {trainer.epoch - 1}"
                 trainer.save(folder)
@@ -169,6 +173,8 @@ def _summary(trainer: Trainer, ledger: EpochLedger, found, stopped: bool, second
     largest, total = peak_memory(trainer.comm)
     facts, costs = describe(trainer), ledger.summary()
     costs |= work_by_role(costs["by_rank"], facts.pop("work"))
+    if trainer.layered:
+        facts["pipeline"] = pipeline_costs(costs["by_rank"], facts["pipeline"])
     return {"epochs": trainer.epoch, "stopped_early": stopped, "final": {k: _number(v) for k, v in found.items()},
             "best": {"epoch": trainer.best.epoch, "val": _number(trainer.best.val), "test": _number(trainer.best.test)},
             "training_seconds": seconds, "seconds_per_epoch": seconds / n_epochs if n_epochs else 0.0,

@@ -10,9 +10,11 @@ import numpy as np
 
 from hpcgcn.errors import ConfigError, FileError
 from hpcgcn.graph import store
+from hpcgcn.graph.chunks import Chunking, chunks_a_way, cut_runs, make_chunking, way_of_graph
 from hpcgcn.graph.data import Graph, Part, SparseRows
 from hpcgcn.graph.divide import default_partition_path, divide
 from hpcgcn.mpi.world import agree, on_root
+from hpcgcn.parallel.layers.grid import grid_shape
 
 
 def load_part(comm, source, config) -> Part:
@@ -20,8 +22,13 @@ def load_part(comm, source, config) -> Part:
     if isinstance(source, Graph):
         if comm.size != 1:
             raise ConfigError(f"a graph in memory is for one rank, but {comm.size} were started; write it with write_graph")
-        return Part.whole(_checked_split("the graph", source, config), config.split_index)
+        _checked_split("the graph", source, config)
+        if config.parallel == "layers":
+            return way_of_graph(source, _chunking(source, *_ways_and_chunks(comm, config), config), 0, config.split_index)
+        return Part.whole(source, config.split_index)
     path = os.fspath(source)
+    if config.parallel == "layers":
+        return _load_way(comm, path, config)
     if config.parallel == "features":
         return _load_slice(comm, path, config)
     if on_root(comm, store.kind, path) == "graph":
@@ -53,6 +60,44 @@ def _load_slice(comm, path: str, config) -> Part:
             part = without_rows(part) if comm.rank < n_sparse else part
             part.offsets = np.concatenate([np.zeros(n_sparse, np.int64), part.offsets])
             part.rank = comm.rank
+    return part
+
+
+def _ways_and_chunks(comm, config) -> tuple[int, int]:
+    ways, _ = grid_shape(config.ways, config.stages, comm.size)
+    return ways, chunks_a_way(config.chunks, comm.size, ways)
+
+
+def _chunking(graph: Graph, ways: int, n_chunks: int, config) -> Chunking:
+    return make_chunking(graph, ways, n_chunks, config.partition_method, config.partition_objective, config.seed)
+
+
+def _load_way(comm, path: str, config) -> Part:
+    """A pipeline of layers: the nodes of this rank's way in chunks; features are for the first stage alone."""
+    with agree(comm):
+        ways, n_chunks = _ways_and_chunks(comm, config)
+    stage, way = divmod(comm.rank, ways)
+    if on_root(comm, store.kind, path) == "partition":
+        with agree(comm):
+            return _way_of_parts(path, way, ways, stage == 0, comm.size, config)
+    chunking = on_root(comm, lambda: _chunking(_checked_split(path, store.read_graph(path), config), ways, n_chunks, config))
+    with agree(comm):
+        graph = store.read_graph(path) if stage == 0 else store.read_structure(path)
+        return way_of_graph(graph, chunking, way, config.split_index)
+
+
+def _way_of_parts(path: str, way: int, ways: int, with_features: bool, n_ranks: int, config) -> Part:
+    """From a partition file: a way is some of its parts, and a part is one chunk or several."""
+    n_parts = int(store.header(path)["n_parts"])
+    total = config.chunks or n_parts * -(-4 * n_ranks // n_parts)
+    if n_parts % ways:
+        raise ConfigError(f"{path} has {n_parts} parts, which {ways} ways cannot share: give the graph file, or a partition "
+                          f"whose number of parts is a multiple of {ways}")
+    if total % n_parts:
+        raise ConfigError(f"chunks = {total}, but {path} has {n_parts} parts, each of which is cut into equally many chunks: "
+                          f"give a multiple of {n_parts}, or the graph file")
+    part, bounds = store.read_parts(path, way, ways, config.split_index, with_features)
+    part.chunks = cut_runs(part.indptr, bounds, total // n_parts)
     return part
 
 

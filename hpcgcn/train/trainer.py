@@ -15,14 +15,16 @@ from hpcgcn.exchange.policies import make_policies
 from hpcgcn.graph.data import TRAIN, Part, SparseRows
 from hpcgcn.graph.local import restrict
 from hpcgcn.mpi.world import agree
-from hpcgcn.mpi.progress import sum_in_place
 from hpcgcn.nn.models import Shape, parameter_specs
-from hpcgcn.nn.parameters import Adam, Parameters, clip_gradient
+from hpcgcn.nn.parameters import Adam, Parameters, StageParameters, clip_gradient
+from hpcgcn.parallel.layers.grid import make_grid
 from hpcgcn.train import checkpoint
-from hpcgcn.train.accounting import EpochLedger, exchange_columns
+from hpcgcn.train.accounting import EpochLedger, bubble_share
 from hpcgcn.train.checkpoint import Best, Snapshot
 from hpcgcn.train.engine import Engine
 from hpcgcn.train.folder import MetricsFile, RunFolder
+from hpcgcn.train.ownership import Replicated, Staged
+from hpcgcn.train.pipeline import PipelineEngine, PipelineSettings
 from hpcgcn.train.scores import scores
 from hpcgcn.train.source import sparse_ranks
 
@@ -55,29 +57,42 @@ def learning_rate(config: Config, epoch: int) -> float:
 class Trainer:
     """A model, its graph and its optimiser on this rank."""
 
-    def __init__(self, comm, backend, part: Part, config: Config):
+    def __init__(self, comm, backend, part: Part, config: Config, stages: list[int] | None = None):
+        """stages: how an earlier start of this run divided the layers (parallel = 'layers')."""
         self.comm, self.backend, self.config = comm, backend, config
         if config.parallel == "single" and comm.size > 1:
             raise ConfigError(f"parallel = 'single' is for one rank, but {comm.size} were started: each would see only its own "
                               f"part; leave it 'auto', or start one rank")
-        shape = model_shape(config, part)
-        self.parameters = Parameters(backend, parameter_specs(shape), config.seed)
-        decay = config.weight_decay
-        self.optimiser = Adam(self.parameters, weight_decay={
-            "dense": decay, "conv": decay if config.weight_decay_conv < 0 else config.weight_decay_conv})
-        parallel = config.parallel if config.parallel != "auto" else "single" if comm.size == 1 else "partition"
-        common = {"seed": config.seed, "parallel": parallel, "precision": config.precision, "blocking": config.blocking,
-                  "precompute": precomputes(config, part), "n_blocks": config.feature_blocks or 4,
-                  "n_sparse": sparse_ranks(config, comm.size)}
-        training_part = restrict(comm, part, part.split == TRAIN) if config.inductive else part
-        self.engine = Engine(comm, backend, training_part, shape, self.parameters, make_policies=self._policies, **common)
+        self.shape = model_shape(config, part)
+        self.layered = config.parallel == "layers"
+        self.grid = make_grid(comm, config.ways, config.stages) if self.layered else None
+        kind = StageParameters if self.layered else Parameters
+        self.parameters = kind(backend, parameter_specs(self.shape), config.seed)
+        training_part = restrict(self.grid.ways if self.layered else comm, part, part.split == TRAIN) if config.inductive else part
+        self.engine = self._engine(training_part, precomputes(config, part), self._policies, stages)
         if self.engine.labels.n_train == 0:
             raise GraphError("the graph has no labelled training nodes: `hpcgcn info` shows its splits; "
                              "another split may be chosen with --split-index")
-        self.evaluator = Engine(comm, backend, part, shape, self.parameters, **common) if config.inductive else self.engine
+        ends = self.engine.ends if self.layered else None
+        self.evaluator = self._engine(part, precomputes(config, part), None, ends) if config.inductive else self.engine
+        self.owner = Staged(self.grid, self.parameters) if self.layered else Replicated(comm, self.parameters)
+        decay = config.weight_decay
+        self.optimiser = Adam(self.parameters, weight_decay={
+            "dense": decay, "conv": decay if config.weight_decay_conv < 0 else config.weight_decay_conv})
         self.rate = self.engine.policies.rate
         self.best = Best()
         self.epoch = 0                       # epochs done
+
+    def _engine(self, part: Part, precompute: bool, make_policies, ends: list[int] | None):
+        """What runs the model over a graph."""
+        config, comm = self.config, self.comm
+        if self.layered:
+            return PipelineEngine(self.grid, self.backend, part, self.shape, self.parameters, seed=config.seed,
+                                  settings=PipelineSettings.of(config), precompute=precompute, ends=ends, make_policies=make_policies)
+        parallel = config.parallel if config.parallel != "auto" else "single" if comm.size == 1 else "partition"
+        return Engine(comm, self.backend, part, self.shape, self.parameters, make_policies=make_policies, seed=config.seed,
+                      parallel=parallel, precision=config.precision, blocking=config.blocking, precompute=precompute,
+                      n_blocks=config.feature_blocks or 4, n_sparse=sparse_ranks(config, comm.size))
 
     def _policies(self, engine: Engine):
         """Training's exchange policies, once the hops and the number of rows that travel are known."""
@@ -85,6 +100,11 @@ class Trainer:
         widths = [(hop.number, hop.source.width) for hop in engine.model.hops]
         widths += [(hop.number, hop.source.width) for hop in engine.model.hops if hop.source.grad is not None]
         return make_policies(self.config, rows, widths, self.backend.dtype.itemsize, engine.comm.size)
+
+    @property
+    def copies(self) -> int:
+        """How many ranks hold each node."""
+        return self.grid.n_stages if self.layered else 1
 
     # -- one epoch ----------------------------------------------------------------------------------------------------
     def run_epoch(self, stop_wanted: bool = False) -> tuple[float, bool, float]:
@@ -94,16 +114,14 @@ class Trainer:
         self.backend.synchronize()
         began = time.perf_counter()
         agreed = np.array([loss_sum, float(stop_wanted)])
-        gradient = self.backend.to_host(self.parameters.grad)        # the array itself where MPI can read it
-        sum_in_place(self.comm, agreed, gradient)
-        self.backend.copy(gradient, self.parameters.grad)
+        self.owner.sum(agreed)
         waited = time.perf_counter() - began
         loss = float(agreed[0]) / self.engine.labels.n_train
         if not math.isfinite(loss):
             raise DivergedError(f"the loss is {loss} in epoch {epoch}: training diverged; lower lr (now {self.config.lr:g}), "
                                 f"or limit the gradient with clip (now {self.config.clip:g})")
         if self.config.clip:
-            clip_gradient(self.parameters, self.config.clip)
+            clip_gradient(self.parameters, self.config.clip, self.owner.everywhere)
         self.optimiser.update(learning_rate(self.config, epoch))
         self.rate.observe(loss)
         self.epoch += 1
@@ -118,27 +136,29 @@ class Trainer:
     def remember_best(self, found: dict[str, float]):
         """Keep the parameters with the highest validation score (or, without a validation split, the newest)."""
         if found["val"] > self.best.val or math.isnan(found["val"]):
-            self.best = Best(self.epoch - 1, found["val"], found["test"],
-                             np.array(self.backend.to_host(self.parameters.value)))
+            self.best = Best(self.epoch - 1, found["val"], found["test"], self.owner.whole(self.parameters.value))
+
+    def epoch_facts(self, row: dict) -> dict:
+        """What a pipeline adds to an epoch's row of metrics."""
+        return {"bubble_share": bubble_share(row), "history_share": self.engine.history_share} if self.layered else {}
 
     # -- checkpoints --------------------------------------------------------------------------------------------------
     def save(self, folder: RunFolder):
         """Write a checkpoint. Collective."""
-        p, host = self.parameters, self.backend.to_host
-        snapshot = Snapshot(self.epoch, np.array(host(p.value)), np.array(host(p.m)), np.array(host(p.v)), p.step, self.best,
-                            self.rate.state(), self.comm.size)
+        p, whole = self.parameters, self.owner.whole
+        snapshot = Snapshot(self.epoch, whole(p.value), whole(p.m), whole(p.v), p.step, self.best, self.rate.state(), self.comm.size)
         exchanges = {name: exchange.state() for name, exchange in self.engine.strategy.named_exchanges().items()}
-        checkpoint.save(self.comm, folder.checkpoints, snapshot, p.specs, exchanges, self.config, " ".join(sys.argv),
+        checkpoint.save(self.comm, folder.checkpoints, snapshot, self.owner.specs, exchanges, self.config, " ".join(sys.argv),
                         self.config.keep)
 
     def restore(self, path: str) -> str:
         """Go on from a checkpoint folder; returns a note for the user, or "". Collective."""
         with agree(self.comm):
             snapshot = checkpoint.load(path)
-            checkpoint.fit(snapshot, self.parameters.size, path)
+            checkpoint.fit(snapshot, self.owner.size, path)
         p = self.parameters
         for name, array in (("parameters", p.value), ("m", p.m), ("v", p.v)):
-            self.backend.copy(np.ascontiguousarray(getattr(snapshot, name), self.backend.dtype), array)
+            self.backend.copy(np.ascontiguousarray(self.owner.own(getattr(snapshot, name)), self.backend.dtype), array)
         p.step, self.epoch, self.best = snapshot.step, snapshot.epoch, snapshot.best
         if snapshot.rate_state:
             self.rate.restore(snapshot.rate_state)
@@ -163,23 +183,27 @@ class Trainer:
         self.engine.close()
         if self.evaluator is not self.engine:
             self.evaluator.close()
+        if self.grid:
+            self.grid.close()
 
 
-def metrics_file(trainer: Trainer, folder: RunFolder) -> MetricsFile | None:
+def metrics_file(trainer: Trainer, folder: RunFolder, ledger: EpochLedger) -> MetricsFile | None:
     """The metrics file, on rank 0."""
     if trainer.comm.rank:
         return None
-    return MetricsFile(folder.metrics_path, exchange_columns(trainer.engine.strategy.exchanges), trainer.epoch)
+    more = ["bubble_share", "history_share"] if trainer.layered else []
+    return MetricsFile(folder.metrics_path, [*more, *ledger.columns], trainer.epoch)
 
 
 def describe(trainer: Trainer) -> dict:
     """What was trained on what, for the summary."""
     local, strategy = trainer.engine.local, trainer.engine.strategy
-    sums = trainer.comm.allreduce(np.array([local.n_owned, local.n_halo, local.n_entries]))
+    sums = trainer.comm.allreduce(np.array([local.n_owned, local.n_halo, local.n_entries])) // trainer.copies
     return {"nodes": int(sums[0]), "halo_rows": int(sums[1]), "matrix_entries": int(sums[2]), "ranks": trainer.comm.size,
             "hosts": trainer.comm.allgather(socket.gethostname()),
             "work": trainer.comm.allgather((strategy.role, strategy.multiply_adds())),
-            "parameters": trainer.parameters.size, **trainer.backend.describe(), "config": to_toml(trainer.config)}
+            **({"pipeline": trainer.engine.facts()} if trainer.layered else {}),
+            "parameters": trainer.owner.size, **trainer.backend.describe(), "config": to_toml(trainer.config)}
 
 
 __all__ = ["EpochLedger", "Trainer", "describe", "learning_rate", "metrics_file", "model_shape"]

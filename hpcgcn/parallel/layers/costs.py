@@ -1,0 +1,68 @@
+"""What the parts of a model cost, measured: every step and sparse product is run on some rows of the graph."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import numpy as np
+
+from hpcgcn.nn.fields import Workspace
+from hpcgcn.nn.models import Hop, Inputs, Shape, build_model, parameter_specs
+from hpcgcn.nn.parameters import Parameters
+from hpcgcn.nn.steps import Moment
+from hpcgcn.parallel.layers.division import find_cuts, units_of
+from hpcgcn.parallel.layers.matrices import ChunkedGraph
+
+SAMPLE_ROWS = 2048
+REPEATS = 3                          # the fastest counts
+
+
+def measure_units(backend, shape: Shape, inputs: Inputs, graph: ChunkedGraph, seed: int) -> list[float]:
+    """Seconds of each unit of the model (see division.py), forward and back, on a sample of rows."""
+    n = min(SAMPLE_ROWS, graph.local.n_owned)
+    sample = replace(inputs, ids=inputs.ids[:n], dense=None if inputs.dense is None else inputs.dense[:n],
+                     aggregated=None if inputs.aggregated is None else inputs.aggregated[:n],
+                     sparse=None if inputs.sparse is None else inputs.sparse.rows(0, n))
+    model = build_model(backend, shape, Parameters(backend, parameter_specs(shape), seed), Workspace(backend, n), sample)
+    products = {hop.source.width: _product_seconds(backend, graph, hop.source.width, n) for hop in model.hops}
+    moment = Moment(seed, 0, True)
+    units = units_of(model, find_cuts(model))
+    costs = [sum(products[item.source.width] if isinstance(item, Hop) else _step_seconds(backend, item, n, moment)
+                 for item in unit) for unit in units]
+    return _alike(costs, [_signature(unit) for unit in units])
+
+
+def _fastest(backend, work) -> float:
+    seconds = []
+    for _ in range(1 + REPEATS):
+        began = time.perf_counter()
+        work()
+        backend.synchronize()
+        seconds.append(time.perf_counter() - began)
+    return min(seconds[1:])
+
+
+def _step_seconds(backend, step, n: int, moment: Moment) -> float:
+    def there_and_back():
+        step.forward((0, n), moment)
+        step.backward((0, n), moment)
+    return _fastest(backend, there_and_back)
+
+
+def _product_seconds(backend, graph: ChunkedGraph, width: int, n: int) -> float:
+    """Both directions of a hop at this width, for n rows of mean degree."""
+    x, out = (backend.zeros((graph.local.n_owned, width)) for _ in range(2))
+    backend.copy(np.ones(x.shape, backend.dtype), x)          # pages that were never written would all be one
+    seconds = _fastest(backend, lambda: [backend.spmm(a, x, out, rows=(0, n)) for a, _ in graph.forward])
+    indptr = graph.local.inner.indptr
+    return 2 * seconds * (indptr[-1] / graph.local.n_owned) / max(indptr[n] / n, 1)
+
+
+def _signature(unit: list) -> tuple:
+    return tuple((type(item).__name__, item.target.width) for item in unit)
+
+
+def _alike(costs: list[float], signatures: list[tuple]) -> list[float]:
+    """Units of the same shape cost the same: their mean."""
+    return [float(np.mean([c for c, s in zip(costs, signatures) if s == mine])) for mine in signatures]

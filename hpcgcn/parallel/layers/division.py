@@ -1,0 +1,125 @@
+"""Where a model can be cut into stages, what crosses a cut, and which cuts balance the stages.
+
+A model is one line of items: steps, with hops between them. A cut lies before a hop, or a few steps earlier where less is
+alive: ResGCN+ is cut before the norm, where only its running sum is, and not after it, where the normalised rows are too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hpcgcn.errors import ConfigError
+from hpcgcn.nn.fields import Field
+from hpcgcn.nn.models import Hop, Model
+
+
+@dataclass
+class Cut:
+    """A place where the line can be cut: before items[position]; these fields cross it."""
+
+    position: int
+    fields: list[Field]
+    hop: int                         # number of the first hop behind it
+
+
+@dataclass
+class StagePlan:
+    """What one stage does: segments of steps with a hop between each and the next."""
+
+    segments: list[list]
+    hops: list[Hop]
+    received: list[Field]            # from the stage before
+    sent: list[Field]                # to the stage after
+    first_hop: int                   # number of the first hop of this stage
+    next_hop: int                    # and of the next stage
+
+    @property
+    def items(self) -> list:
+        return [*self.hops, *(step for segment in self.segments for step in segment)]
+
+
+def line_of(model: Model) -> list:
+    """All steps and hops in the order of the forward pass."""
+    items = []
+    for block, hop in zip(model.blocks, [*model.hops, None]):
+        items += [*block, *([hop] if hop else [])]
+    return items
+
+
+def _live(items: list) -> list[dict | None]:
+    """For every position the fields that are read behind it and written before; None where raw input is read behind it."""
+    alive, found = {}, [{}]
+    for item in reversed(items):
+        reads = [item.source] if isinstance(item, Hop) else item.inputs()
+        if alive is not None:
+            alive = {key: field for key, field in alive.items() if field.value is not item.target.value}
+            alive |= {id(field.value): field for field in reads}
+            if getattr(item, "reads_features", False) or any(field.grad is None for field in alive.values()):
+                alive = None             # features stay on the first stage, and so does all that reads them
+        found.append(alive)
+    return found[::-1]
+
+
+def find_cuts(model: Model) -> list[Cut]:
+    """One cut a hop, where that is possible: as late as possible among the narrowest."""
+    items = line_of(model)
+    live, begin, cuts = _live(items), 0, []
+    for at, item in enumerate(items):
+        if not isinstance(item, Hop):
+            continue
+        possible = [p for p in range(max(begin, 1), at + 1) if live[p] is not None]
+        begin = at + 1
+        if possible:
+            width = {p: sum(field.width for field in live[p].values()) for p in possible}
+            position = min(reversed(possible), key=width.get)
+            cuts.append(Cut(position, list(live[position].values()), item.number))
+    return cuts
+
+
+def balance(costs: list[float], n_stages: int) -> list[int]:
+    """Ends of runs of consecutive units so that the most expensive run costs least; every run has a unit."""
+    n_units = len(costs)
+    total = [0.0]
+    for cost in costs:
+        total.append(total[-1] + cost)
+    best = {(0, 0): (0.0, None)}
+    for stage in range(1, n_stages + 1):
+        for end in range(stage, n_units - (n_stages - stage) + 1):
+            best[stage, end] = min((max(best[stage - 1, begin][0], total[end] - total[begin]), begin)
+                                   for begin in range(stage - 1, end) if (stage - 1, begin) in best)
+    ends, end = [], n_units
+    for stage in range(n_stages, 0, -1):
+        ends.append(end)
+        end = best[stage, end][1]
+    return ends[::-1]
+
+
+def units_of(model: Model, cuts: list[Cut]) -> list[list]:
+    """The items between one cut and the next: what a stage is made of."""
+    items, bounds = line_of(model), [0, *(cut.position for cut in cuts), None]
+    return [items[begin:end] for begin, end in zip(bounds, bounds[1:])]
+
+
+def check_stages(n_stages: int, n_units: int, model: str):
+    """Refuse more stages than there are layers to divide."""
+    if n_stages > n_units:
+        raise ConfigError(f"{n_stages} stages, but this {model} can be cut into {n_units} at most (a stage holds at least one "
+                          f"layer that looks at neighbours): take fewer --stages, more --ways, or more --layers")
+
+
+def stage_plan(model: Model, cuts: list[Cut], ends: list[int], stage: int) -> StagePlan:
+    """The share of one stage; `ends` are those of `balance`."""
+    units = units_of(model, cuts)
+    begin = ends[stage - 1] if stage else 0
+    items = [item for unit in units[begin:ends[stage]] for item in unit]
+    segments, hops = [[]], []
+    for item in items:
+        if isinstance(item, Hop):
+            hops.append(item)
+            segments.append([])
+        else:
+            segments[-1].append(item)
+    before = cuts[begin - 1] if stage else None
+    after = cuts[ends[stage] - 1] if ends[stage] < len(units) else None
+    return StagePlan(segments, hops, before.fields if before else [], after.fields if after else [],
+                     before.hop if before else 1, after.hop if after else len(model.hops) + 1)

@@ -1,0 +1,141 @@
+"""The aggregation of one chunk at a hop, forward and back, with history for the chunks that are not there yet.
+
+Rows gathered from are one array of all nodes. With history it holds the snapshot when an epoch begins, and chunk after chunk is
+replaced by current rows: an earlier chunk supplies what it is now, a later one what it was. Going back, gradients of chunks that
+come later in the reversed order are zero, or those of the last epoch.
+
+With several ways the boundary rows of a chunk travel among them as soon as the chunk is complete: the partition strategy's
+exchange, a chunk at a time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hpcgcn.exchange.codecs import Rows as MessageRows
+from hpcgcn.exchange.exchange import Exchange, Policy, Route
+from hpcgcn.parallel.base import row_blocks
+from hpcgcn.parallel.layers.matrices import ChunkedGraph
+
+
+class ChunkHalo:
+    """The exchanges of one hop and direction, one a chunk."""
+
+    def __init__(self, graph: ChunkedGraph, width: int, policy: Policy, direction: str, seed: int, hop: int, tag: int):
+        self.graph, self.direction = graph, direction
+        self.pending = set()
+        self.slices = [graph.halo_slices(chunk) for chunk in range(graph.n_chunks)]
+        self.exchanges = []
+        for chunk in range(graph.n_chunks):
+            routes, n_landing = self._routes(chunk)
+            self.exchanges.append(Exchange(graph.ways, graph.backend, routes, n_landing, width, policy, seed=seed, layer=hop,
+                                           tag=tag + chunk))
+
+    def _routes(self, chunk: int) -> tuple[list[Route], int]:
+        """Owner to halo (values), or halo to owner (gradients)."""
+        local, backend, routes, at = self.graph.local, self.graph.backend, [], 0
+        for neighbour, sent, halo in self.slices[chunk]:
+            rows = neighbour.send_rows[sent]
+            owned_ids, halo_ids = local.ids[rows], local.halo_ids[halo]
+            owned = MessageRows(backend.from_host(rows), backend.from_host(owned_ids), owned_ids)
+            beyond = MessageRows(None, backend.from_host(halo_ids), halo_ids)
+            if self.direction == "forward":
+                routes.append(Route(neighbour.rank, owned, None, beyond, slice(at, at + len(halo_ids))))
+                at += len(halo_ids)
+            else:
+                landed = MessageRows(None, owned.ids, owned_ids)
+                routes.append(Route(neighbour.rank, beyond, halo, landed, slice(at, at + len(rows)),
+                                    out_lane=self.graph.ways.rank + 1, in_lane=neighbour.rank + 1))
+                at += len(rows)
+        return routes, at
+
+    def start(self, chunk: int, x, epoch: int):
+        self.exchanges[chunk].start(x, epoch)
+        self.pending.add(chunk)
+
+    def land_values(self, chunk: int, halo):
+        """Wait for a chunk's rows and put them where the sparse product reads them."""
+        if chunk not in self.pending:
+            return
+        self.pending.remove(chunk)
+        received = self.exchanges[chunk].finish()
+        for route, (_, _, rows) in zip(self.exchanges[chunk].routes, self.slices[chunk]):
+            self.graph.backend.copy(received[route.landing], halo[rows])
+
+    def add_gradients(self, chunk: int, dx):
+        """Wait for what readers on other ways owe to a chunk's rows, and add it."""
+        self.pending.discard(chunk)
+        received = self.exchanges[chunk].finish()
+        for route, (neighbour, sent, _) in zip(self.exchanges[chunk].routes, self.slices[chunk]):
+            self.graph.backend.scatter_add_rows(received[route.landing], self.graph.backend.from_host(neighbour.send_rows[sent]), dx)
+
+
+class ForwardHop:
+    """out = A x, chunk by chunk. `halo` (a ChunkHalo) is None where one way holds all nodes."""
+
+    def __init__(self, graph: ChunkedGraph, hop, halo_array, halo: ChunkHalo | None, progress):
+        self.graph, self.x, self.out = graph, hop.source.value, hop.target.value
+        self.halo_array, self.halo, self.progress = halo_array, halo, progress
+
+    def push(self, chunk: int, moment):
+        """A chunk of x is complete."""
+        if self.halo:
+            self.halo.start(chunk, self.x, moment.epoch)
+
+    def pull(self, chunk: int, exact: bool):
+        """Yields ranges of complete rows of the chunk's output; all that it reads has been pushed, or is history."""
+        graph = self.graph
+        blocks = row_blocks(*graph.rows(chunk), self.out.shape[1])
+        if self.halo is None:
+            for rows in blocks:
+                self._multiply(rows, 0, self.x, False)
+                self.progress.poke()
+                yield rows
+            return
+        for rows in blocks:
+            self._multiply(rows, 0, self.x, False)
+            self.progress.poke()
+        for read in np.flatnonzero(graph.reads[chunk]) if exact else [chunk]:
+            self.halo.land_values(int(read), self.halo_array)
+        for rows in blocks:
+            self._multiply(rows, 1, self.halo_array, True)
+            self.progress.poke()
+            yield rows
+
+    def _multiply(self, rows, side: int, x, adds: bool):
+        for matrices in self.graph.forward:
+            if matrices[side].nnz or not adds:
+                self.graph.backend.spmm(matrices[side], x, self.out, rows=rows, accumulate=adds)
+            adds = True
+
+
+class BackwardHop:
+    """dx (= or +=) A^T dz, chunk by chunk."""
+
+    def __init__(self, graph: ChunkedGraph, hop, halo: ChunkHalo | None, progress):
+        self.graph, self.dz, self.dx, self.adds = graph, hop.target.grad, hop.source.grad, hop.source.adds(hop)
+        self.halo, self.progress = halo, progress
+        self.halo_gradient = graph.backend.zeros((graph.local.n_halo, self.dz.shape[1])) if halo else None
+
+    def pull(self, chunk: int, moment, exact: bool):
+        """Yields ranges of complete rows of the chunk's gradient."""
+        graph = self.graph
+        matrices = graph.exact_backward if exact else graph.backward
+        blocks = row_blocks(*graph.rows(chunk), self.dx.shape[1])
+        if self.halo:
+            for _, _, rows in self.halo.slices[chunk]:
+                self._multiply(matrices, 1, (rows.start, rows.stop), self.halo_gradient, False)
+            self.halo.start(chunk, self.halo_gradient, moment.epoch)
+        for rows in blocks:
+            self._multiply(matrices, 0, rows, self.dx, self.adds)
+            self.progress.poke()
+            if not self.halo:
+                yield rows
+        if self.halo:
+            self.halo.add_gradients(chunk, self.dx)
+            yield from blocks
+
+    def _multiply(self, matrices, side: int, rows, out, adds: bool):
+        for pair in matrices:
+            self.graph.backend.spmm(pair[side], self.dz, out, rows=rows, accumulate=adds)
+            adds = True

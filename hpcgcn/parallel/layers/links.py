@@ -1,0 +1,102 @@
+"""Chunks on their way from stage to stage: non-blocking, two in flight each way, in any codec."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from hpcgcn.exchange.codecs import Rows as MessageRows
+from hpcgcn.exchange.exchange import Exchange, Policy, Route
+
+SLOTS = 2                            # one chunk leaves or arrives while the next one is worked on
+
+
+class NoLink:
+    """Before the first stage and behind the last: chunks are there, and stay."""
+
+    exchanges = ()
+
+    def begin(self, order: list[int], epoch: int):
+        self._waiting = deque(order)
+
+    def take(self) -> int:
+        return self._waiting.popleft()
+
+    def send(self, chunk: int, epoch: int):
+        pass
+
+    def finish(self):
+        pass
+
+    def close(self):
+        pass
+
+
+class StageLink:
+    """One direction between two stages: a chunk's rows of some arrays are sent as they are complete, and taken in order.
+
+    An exchange serves one array and slot, with other rows each time.
+    """
+
+    def __init__(self, comm, backend, peer: int, arrays: list, ids: np.ndarray, chunks: np.ndarray, policy: Policy, *, seed: int,
+                 layer: int, tag: int, lane: int):
+        self.peer, self.arrays, self.chunks, self.lane = peer, arrays, chunks, lane
+        self.rows = [MessageRows(None, backend.from_host(ids[a:b]), ids[a:b]) for a, b in zip(chunks, chunks[1:])]
+        self.nothing = MessageRows(None, backend.from_host(ids[:0]), ids[:0])
+        self.slots = [[Exchange(comm, backend, [], 0, array.shape[1], policy, seed=seed, layer=layer,
+                                tag=tag + slot * len(arrays) + k, landings=[]) for k, array in enumerate(arrays)]
+                      for slot in range(SLOTS)]
+        self._turn = 0
+        self._waiting, self._expected = deque(), deque()
+
+    @property
+    def exchanges(self) -> list[Exchange]:
+        return [exchange for slot in self.slots for exchange in slot]
+
+    def _next_slot(self) -> list[Exchange]:
+        self._turn = (self._turn + 1) % SLOTS
+        return self.slots[self._turn]
+
+    # -- the sending side -------------------------------------------------------------------------------------------------
+    def send(self, chunk: int, epoch: int):
+        """A chunk is complete; waits only if the chunk before the last one is still here."""
+        block = slice(int(self.chunks[chunk]), int(self.chunks[chunk + 1]))
+        for k, (exchange, array) in enumerate(zip(self._next_slot(), self.arrays)):
+            exchange.finish()
+            exchange.aim([Route(self.peer, self.rows[chunk], block, self.nothing, None, out_lane=self.lane + k)], [array[:0]])
+            exchange.start(array, epoch)
+
+    def finish(self):
+        """Wait until all that was sent is gone."""
+        for exchange in self.exchanges:
+            exchange.finish()
+
+    # -- the receiving side -----------------------------------------------------------------------------------------------
+    def begin(self, order: list[int], epoch: int):
+        """Chunks will be taken in this order: the first ones are welcome now."""
+        self._waiting, self._epoch = deque(order), epoch
+        for _ in range(SLOTS):
+            self._expect()
+
+    def _expect(self):
+        if not self._waiting:
+            return
+        chunk, slot = self._waiting.popleft(), self._next_slot()
+        block = slice(int(self.chunks[chunk]), int(self.chunks[chunk + 1]))
+        for k, (exchange, array) in enumerate(zip(slot, self.arrays)):
+            exchange.aim([Route(self.peer, self.nothing, slice(0, 0), self.rows[chunk], None, in_lane=self.lane + k)], [array[block]])
+            exchange.start(array, self._epoch)
+        self._expected.append((chunk, slot))
+
+    def take(self) -> int:
+        """Wait for the next chunk; its rows are then in the arrays."""
+        chunk, slot = self._expected.popleft()
+        for exchange in slot:
+            exchange.finish()
+        self._expect()
+        return chunk
+
+    def close(self):
+        for exchange in self.exchanges:
+            exchange.close()

@@ -1,0 +1,131 @@
+"""One rank of the pipeline: its stage, the links to its neighbours, the halo exchanges among ways, and history."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hpcgcn.exchange.exchange import Policy
+from hpcgcn.nn.models import Model
+from hpcgcn.parallel.base import Strategy, gathers_gradient
+from hpcgcn.parallel.layers.division import StagePlan
+from hpcgcn.parallel.layers.grid import Grid
+from hpcgcn.parallel.layers.history import History
+from hpcgcn.parallel.layers.hops import BackwardHop, ChunkHalo, ForwardHop
+from hpcgcn.parallel.layers.links import NoLink, StageLink
+from hpcgcn.parallel.layers.matrices import ChunkedGraph
+from hpcgcn.parallel.layers.stage import Stage
+
+# Tags and lanes keep apart: direction, training or evaluation.
+FORWARD_TAG, BACKWARD_TAG, EVALUATION_TAG = 500, 600, 700
+FORWARD_LANE, BACKWARD_LANE = 10_000, 20_000
+
+
+class PipelineStrategy(Strategy):
+    """`policies(hop, direction)` gives the Policy of a hop's halo exchange; a stage link has that of the first hop behind it."""
+
+    def __init__(self, grid: Grid, backend, graph: ChunkedGraph, model: Model, plan: StagePlan, policies, plain: Policy, settings,
+                 seed: int, progress):
+        self.grid, self.backend, self.graph, self.model, self.plan = grid, backend, graph, model, plan
+        self.policies, self.plain, self.settings, self.seed = policies, plain, settings, seed
+        self.role = f"stage {grid.stage + 1}" if grid.n_stages > 1 else "both"
+        self.exchanges, self.halos, self.links = [], [], []
+        self._make_hops(progress)
+        self._make_links()
+
+    # -- set-up -------------------------------------------------------------------------------------------------------
+    def _make_hops(self, progress):
+        forward, evaluation, backward = [], [], []
+        self.history = History(self.graph, self.settings.hold, not self.settings.zero_gradients) if self.settings.history else None
+        for hop in self.plan.hops:
+            halo = self.backend.zeros((self.graph.local.n_halo, hop.source.width)) if self.grid.n_ways > 1 else None
+            training = self._halo(hop, "forward", self.policies(hop.number, "forward"), 0)
+            forward.append(ForwardHop(self.graph, hop, halo, training, progress))
+            exact = training is None or _exact(training.exchanges[0].policy)
+            evaluation.append(forward[-1] if exact else ForwardHop(self.graph, hop, halo, self._halo(hop, "forward", self.plain, 2),
+                                                                   progress))
+            backward.append(BackwardHop(self.graph, hop, self._halo(hop, "backward", self.policies(hop.number, "backward"), 1),
+                                        progress) if gathers_gradient(hop) else None)
+            if self.history:
+                self.history.add(hop, halo)
+        self.stage = Stage(self.plan, self.graph, forward, evaluation, backward, self.model.shape.hidden, progress)
+
+    def _halo(self, hop, direction: str, policy: Policy, kind: int) -> ChunkHalo | None:
+        if self.grid.n_ways == 1:
+            return None
+        tag = (kind * (len(self.model.hops) + 1) + hop.number) * self.graph.n_chunks
+        halo = ChunkHalo(self.graph, hop.source.width, policy, direction, self.seed, hop.number, tag)
+        self.halos.append(halo)
+        if kind < 2:
+            self.exchanges += [(hop.number, direction, exchange) for exchange in halo.exchanges]
+        return halo
+
+    def _make_links(self):
+        plan = self.plan
+        self.come, self.go = self._pair(plan.received, -1, plan.first_hop), self._pair(plan.sent, 1, plan.next_hop)
+        self.evaluation_links = (self._exact_link(plan.received, -1, plan.first_hop, self.come[0]),
+                                 self._exact_link(plan.sent, 1, plan.next_hop, self.go[0]))
+
+    def _exact_link(self, fields: list, side: int, hop: int, training):
+        """Training's own link if that is exact, or another one."""
+        if not fields or _exact(self.policies(hop, "forward")):
+            return training
+        return self._link([f.value for f in fields], side, hop, None)
+
+    def _pair(self, fields: list, side: int, hop: int) -> tuple:
+        """(values, gradients) that cross one side of the stage."""
+        return (self._link([f.value for f in fields], side, hop, "forward"), self._link([f.grad for f in fields], side, hop, "backward"))
+
+    def _link(self, arrays: list, side: int, hop: int, direction: str | None):
+        if not arrays:
+            return NoLink()
+        policy = self.plain if direction is None else _prompt(self.policies(hop, direction))
+        tag, lane = {"forward": (FORWARD_TAG, FORWARD_LANE), "backward": (BACKWARD_TAG, BACKWARD_LANE),
+                     None: (EVALUATION_TAG, 0)}[direction]
+        link = StageLink(self.grid.world, self.backend, self.grid.neighbour(side), arrays, self.graph.local.ids, self.graph.chunks,
+                         policy, seed=self.seed, layer=hop, tag=tag, lane=lane)
+        self.links.append(link)
+        if direction:
+            self.exchanges += [(hop, f"stage_{direction}", exchange) for exchange in link.exchanges]
+        return link
+
+    # -- passes -------------------------------------------------------------------------------------------------------
+    def forward_pass(self, course, moment, exact: bool, on_leaving):
+        self.stage.run_forward(course, moment, self.come[0], self.go[0], exact, on_leaving)
+
+    def backward_pass(self, course, moment, exact: bool):
+        self.stage.run_backward(course, moment, self.go[1], self.come[1], exact)
+
+    def evaluation_pass(self, course, moment):
+        self.stage.run_forward(course, moment, *self.evaluation_links, exact=True)
+
+    # -- accounting and checkpoints -----------------------------------------------------------------------------------
+    def multiply_adds(self) -> int:
+        """Of the sparse products of an epoch."""
+        entries = self.graph.local.n_entries
+        return sum(entries * hop.source.width * (1 + gathers_gradient(hop)) for hop in self.plan.hops)
+
+    def named_exchanges(self) -> dict:
+        """All that the next epoch may depend on, by name."""
+        found, counts = {"history": self.history} if self.history else {}, {}
+        for hop, direction, exchange in self.exchanges:
+            stem = f"{hop}.{direction}"
+            counts[stem] = counts.get(stem, -1) + 1
+            found[f"{stem}.{counts[stem]}"] = exchange
+        return found
+
+    def close(self):
+        """Take in what is in flight and free the persistent requests."""
+        for link in self.links:
+            link.close()
+        for halo in self.halos:
+            for exchange in halo.exchanges:
+                exchange.close()
+
+
+def _exact(policy: Policy) -> bool:
+    return policy.codec.exact and policy.staleness == 0
+
+
+def _prompt(policy: Policy) -> Policy:
+    """The same code without staleness: the next stage needs a chunk now."""
+    return replace(policy, staleness=0, refresh_every=0, smoothing=0.0)
