@@ -15,8 +15,11 @@ def add_arguments(parser):
 
 
 def run(args) -> int:
+    from hpcgcn.config import Config
+    from hpcgcn.mpi.watchdog import START_PATIENCE
     from hpcgcn.mpi.world import run_ranks
-    return run_ranks(_train, args)
+    given = getattr(args, "stall_timeout", None)
+    return run_ranks(_train, args, patience=START_PATIENCE * float(Config.stall_timeout if given is None else given))
 
 
 def _train(comm, args) -> int:

@@ -1,24 +1,32 @@
 """Ends a job that has come to a standstill, with a message that names the rank and host that hold it up.
 
-Every rank has a thread that writes a heartbeat file in the run's folder each second: a count, and where the rank is. If a
-rank's own work makes no headway for the stall limit, its thread looks at everyone's files: a count that stands still
-belongs to a process that is stopped or gone. Files, because they need neither MPI (which is what hangs) nor open ports,
-and because all ranks must share this folder for checkpoints anyway. Counts are compared with this rank's own clock, so
-clocks of hosts need not agree.
+Every rank has a thread that writes a heartbeat file each second: a count, and where the rank is. If a rank's own work makes
+no headway for the stall limit, its thread looks at everyone's files: a count that stands still belongs to a process that is
+stopped or gone. Files, because they need neither MPI (which is what hangs) nor open ports, and because all ranks must share
+the run's folder for checkpoints anyway. Counts are compared with this rank's own clock, so clocks of hosts need not agree.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
+import shutil
+import signal
 import socket
 import sys
 import threading
 import time
 
 BEAT_SECONDS = 1.0
-LOOKS = 3                            # how many beats a rank may miss before it counts as silent
+LEAST_SILENCE, MOST_SILENCE = 3.0, 60.0      # how long a rank must give no beat to count as silent: file systems may be slow
+START_PATIENCE = 10                  # times the limit before and after the epochs: reading and partitioning make no headway
 SPEAKER_SECONDS = 10.0               # how long the other ranks leave the word to the lowest that is alive
+ABORT_SECONDS = 10                   # after which a rank that could not end the job ends at least itself
 EXIT_STALLED = 1
+LINE_BYTES = 256                     # of a heartbeat file
+FOLDER = ".heartbeat-"
+STALE_SECONDS = 3600.0               # the age at which a folder of a job that was killed is removed
 
 _headway = 0                         # grows whenever this process gets on
 
@@ -30,19 +38,24 @@ def headway():
 
 
 class Watchdog:
-    """Watches over a block of code that all ranks run together. A limit of 0 seconds watches nothing."""
+    """Watches over a block of code that all ranks run together. A limit of 0 seconds watches nothing. Collective."""
 
-    def __init__(self, comm, folder: str, limit: float):
+    def __init__(self, comm, output: str, limit: float):
+        """output: a folder that all ranks can write to; it is made if need be."""
         self.comm, self.limit, self.rank = comm, limit, comm.rank
-        self.folder = os.path.join(folder, ".heartbeat")
-        self.host = socket.gethostname()
+        self.output, self.folder, self._is_new = output, "", False
+        self.host, self.hosts = socket.gethostname(), []
         self.where = "starting"
+        self.patience = START_PATIENCE       # times the limit that all ranks together may make no headway
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def __enter__(self) -> "Watchdog":
         if self.limit and self.comm.size > 1:
-            os.makedirs(self.folder, exist_ok=True)
+            self._is_new = not os.path.isdir(self.output)
+            told = self.comm.allgather((self.host, _make_folder(self.output) if self.rank == 0 else ""))
+            self.hosts, self.folder = [host for host, _ in told], told[0][1]
+        if self.folder:
             self._write(0)
             self._thread.start()
         return self
@@ -51,73 +64,117 @@ class Watchdog:
         self._end.set()
         if self._thread.is_alive():
             self._thread.join()
-            self._remove(self.rank)
+        if self.folder:
+            _quietly(os.remove, self._path(self.rank))
+            _quietly(os.rmdir, self.folder)          # the last rank succeeds
+            if self._is_new:
+                _quietly(os.rmdir, self.output)      # if nothing else was written there
+
+    @contextlib.contextmanager
+    def impatient(self):
+        """A block in which all ranks make headway all the time: the limit holds as it is."""
+        self.patience = 1
+        yield
+        self.patience, self.where = START_PATIENCE, "ending"
 
     # -- heartbeats -----------------------------------------------------------------------------------------------------
     def _path(self, rank: int) -> str:
         return os.path.join(self.folder, f"rank-{rank}")
 
-    def _remove(self, rank: int):
-        try:
-            os.remove(self._path(rank))
-        except OSError:
-            pass                     # the folder may be gone, or never have been written: it is only a heartbeat
-
     def _write(self, count: int):
-        temporary = self._path(self.rank) + ".tmp"
+        """In place: network file systems show a new content sooner than a new file under an old name."""
+        line = f"{count} {self.where}".encode()[:LINE_BYTES - 1].ljust(LINE_BYTES - 1) + b"\n"
         try:
-            with open(temporary, "w") as file:
-                file.write(f"{count} {self.host} {self.where}")
-            os.replace(temporary, self._path(self.rank))
+            descriptor = os.open(self._path(self.rank), os.O_WRONLY | os.O_CREAT, 0o644)
+            try:
+                os.write(descriptor, line)
+            finally:
+                os.close(descriptor)
         except OSError:
             pass                     # a full disk is for the checkpoint to report, not for a heartbeat
 
-    def _read_all(self) -> dict[int, tuple[str, str, str]]:
+    def _read_all(self) -> dict[int, tuple[str, str]]:
+        """{rank: (count, where it is)}"""
         found = {}
         for rank in range(self.comm.size):
             try:
                 with open(self._path(rank)) as file:
-                    found[rank] = tuple(file.read().split(" ", 2))
-            except OSError:
-                found[rank] = ("", "unknown host", "unknown")
+                    count, where = file.read().rstrip().split(" ", 1)
+                    found[rank] = (count, where)
+            except (OSError, ValueError):
+                found[rank] = ("", "starting or ending")
         return found
 
     # -- the thread ------------------------------------------------------------------------------------------------------
     def _watch(self):
-        seen, since, count = _headway, time.monotonic(), 0
+        seen, since, self._count, next_look = _headway, time.monotonic(), 0, self.limit
         while not self._end.wait(BEAT_SECONDS):
-            count += 1
-            self._write(count)
+            self._beat()
+            waited = time.monotonic() - since
             if _headway != seen:
-                seen, since = _headway, time.monotonic()
-            elif time.monotonic() - since > self.limit:
-                self._judge(count, time.monotonic() - since)
-                seen, since = _headway, time.monotonic()
+                seen, since, next_look = _headway, time.monotonic(), self.limit
+            elif waited > next_look:
+                self._judge(waited)
+                next_look *= 1.5         # while others read or partition: all look at all files, so not too often
 
-    def _judge(self, count: int, waited: float):
+    def _beat(self):
+        self._count += 1
+        self._write(self._count)
+
+    def _judge(self, waited: float):
         """No headway here for too long: find out who is silent, say so, and end the job; unless headway was made meanwhile."""
         before, seen = self._read_all(), _headway
-        for _ in range(LOOKS):
+        silence = min(max(self.limit / 5, LEAST_SILENCE), MOST_SILENCE)
+        for _ in range(round(silence / BEAT_SECONDS)):
             if self._end.wait(BEAT_SECONDS):
                 return
-            count += 1
-            self._write(count)
+            self._beat()
         after = self._read_all()
         if _headway != seen:
             return
         silent = [rank for rank in after if rank != self.rank and after[rank][0] == before[rank][0]]
-        speaker = min(set(after) - set(silent), default=self.rank)
+        if silent or waited > self.patience * self.limit:
+            self._end_job(waited + silence, silent, after)
+
+    def _end_job(self, waited: float, silent: list[int], beats: dict):
+        speaker = min(set(beats) - set(silent), default=self.rank)
         if self.rank != speaker:
             time.sleep(SPEAKER_SECONDS)          # it ends the job, this rank included; if it does not, speak up here
-        print(f"hpcgcn: {self._message(waited, silent, after)}", file=sys.stderr, flush=True)
+        print(f"hpcgcn: {self._message(waited, silent, beats)}", file=sys.stderr, flush=True)
         time.sleep(BEAT_SECONDS)                 # launchers drop what is still on its way when a job is aborted
+        signal.alarm(ABORT_SECONDS)              # its launcher may be out of reach
         self.comm.Abort(EXIT_STALLED)
 
     def _message(self, waited: float, silent: list[int], beats: dict) -> str:
-        names = ", ".join(f"rank {rank} on host {beats[rank][1]} ({beats[rank][2]})" for rank in silent)
+        names = ", ".join(f"rank {rank} on host {self.hosts[rank]} ({beats[rank][1]})" for rank in silent)
         if silent:
             return (f"no headway for {waited:.0f} s: {names} gives no sign of life (stopped, out of memory, or its host is gone); "
                     f"ending the job; start it again with --resume auto")
-        places = ", ".join(f"rank {rank} on {host}: {where}" for rank, (_, host, where) in beats.items())
+        places = ", ".join(f"rank {rank} on host {self.hosts[rank]}: {where}" for rank, (_, where) in beats.items())
         return (f"no headway for {waited:.0f} s although all ranks are alive ({places}): a link may be down or very slow; "
                 f"ending the job; a longer --stall-timeout waits longer, --resume auto goes on from the last checkpoint")
+
+
+def _make_folder(output: str) -> str:
+    """A new folder for the heartbeats of one job, or "" if there is no place; those of jobs that were killed are removed."""
+    folder = os.path.join(output, FOLDER + secrets.token_hex(4))
+    try:
+        os.makedirs(folder)
+        now = os.path.getmtime(folder)       # by the clock of the file system
+        for entry in os.scandir(output):
+            if entry.name.startswith(FOLDER) and now - _newest_beat(entry.path) > STALE_SECONDS:
+                shutil.rmtree(entry.path, ignore_errors=True)
+        return folder
+    except OSError:
+        return ""                    # the run's folder will be refused, with the reason
+
+
+def _newest_beat(folder: str) -> float:
+    return max([os.path.getmtime(folder), *(entry.stat().st_mtime for entry in os.scandir(folder))])
+
+
+def _quietly(function, path: str):
+    try:
+        function(path)
+    except OSError:
+        pass

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
+import socket
 import sys
 import time
 import traceback
 
-from hpcgcn.errors import LAUNCHER_SECONDS, HpcgcnError
+from hpcgcn.errors import LAUNCHER_SECONDS, FileError, HpcgcnError
 
 # Exit code of a run that stopped early at an epoch boundary, with a checkpoint: "run me again" (EX_TEMPFAIL).
 EXIT_RUN_AGAIN = 75
@@ -19,6 +21,8 @@ def world():
     """COMM_WORLD; the first call initialises MPI, so only commands that need it call this."""
     # Open MPI's one-sided UCX component complains about itself wherever windows are made; shared memory does not need it.
     os.environ.setdefault("OMPI_MCA_osc", "^ucx")
+    # Over TCP the others often notice a dead rank before its launcher does, and would be blamed for the end that they bring.
+    os.environ.setdefault("OMPI_MCA_mpi_abort_delay", "2")
     from mpi4py import MPI
     return MPI.COMM_WORLD
 
@@ -44,38 +48,65 @@ def agree(comm):
         yield
     except HpcgcnError as caught:
         error = caught
-    verdicts = comm.allgather(None if error is None else (type(error), str(error)))
-    failed = [(rank, verdict) for rank, verdict in enumerate(verdicts) if verdict is not None]
+    verdicts = comm.allgather(None if error is None else (type(error), str(error), here(comm)))
+    failed = [verdict for verdict in verdicts if verdict is not None]
     if failed:
-        rank, (kind, message) = failed[0]
-        # Rank 0 speaks for the job; another rank alone had something of its own, so say which.
-        shared = kind(message if rank == 0 else f"{message} [rank {rank}]")
-        shared.agreed = True
-        raise shared from None
+        kind, message, who = failed[0]
+        # What fails on all ranks alike is the job's matter; anything else is a rank's own, so say whose.
+        alike = len(failed) == comm.size and len({text for _, text, _ in failed}) == 1
+        raise _agreed(kind, message if alike else f"{message} [{who}]") from None
+
+
+def _agreed(kind: type, message: str) -> HpcgcnError:
+    error = kind(message)
+    error.agreed = True
+    return error
+
+
+def here(comm) -> str:
+    """This rank and its host, for messages."""
+    return f"rank {comm.rank} on host {socket.gethostname()}"
 
 
 def on_root(comm, function, *args):
-    """Call a function on rank 0 and give its result to all; its HpcgcnError is raised on all."""
-    result = None
-    with agree(comm):
-        if comm.rank == 0:
+    """Call a function on rank 0, which speaks for the job, and give its result to all; its HpcgcnError is raised on all."""
+    result = error = None
+    if comm.rank == 0:
+        try:
             result = function(*args)
-    return comm.bcast(result)
+        except HpcgcnError as caught:
+            # A file may be missing or full on one host alone.
+            where = f" [{here(comm)}]" if isinstance(caught, FileError) and comm.size > 1 else ""
+            error = type(caught), f"{caught}{where}"
+    result, error = comm.bcast((result, error))
+    if error:
+        raise _agreed(*error) from None
+    return result
 
 
-def run_ranks(function, *args) -> int:
+def run_ranks(function, *args, patience: float = 0.0) -> int:
     """Run a command's body on all ranks and return the exit code.
 
     A mistake that all ranks agree on is printed once, by rank 0. Anything else aborts all ranks at once, because the
-    others may be waiting for this one.
+    others may be waiting for this one. While MPI starts or ends, a rank that waits for the others for `patience` seconds is
+    ended by an alarm, and its launcher says so: no thread of Python runs then. 0 waits for ever.
     """
+    signal.alarm(math.ceil(patience))
     comm = world()
+    signal.alarm(0)
+    try:
+        return _run_body(comm, function, *args)
+    finally:
+        signal.alarm(math.ceil(patience))
+
+
+def _run_body(comm, function, *args) -> int:
     try:
         return function(comm, *args)
     except HpcgcnError as error:
         alone = comm.size > 1 and not error.agreed
         if comm.rank == 0 or alone:
-            print(f"hpcgcn: {error}" + (f" [rank {comm.rank}]" if alone else ""), file=sys.stderr, flush=True)
+            print(f"hpcgcn: {error}" + (f" [{here(comm)}]" if alone else ""), file=sys.stderr, flush=True)
         if alone:
             time.sleep(LAUNCHER_SECONDS)
             comm.Abort(error.exit_code)
@@ -85,8 +116,12 @@ def run_ranks(function, *args) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         comm.Abort(130)
+    except MemoryError as error:
+        print(f"hpcgcn: {here(comm)} is out of memory ({error or 'no more to be had'}): start more ranks on more hosts, or fewer "
+              f"on each; --resume auto goes on from the last checkpoint", file=sys.stderr, flush=True)
+        comm.Abort(1)
     except BaseException:                # noqa: BLE001 - the other ranks must not be left waiting, whatever it was
-        print(f"hpcgcn: rank {comm.rank} failed:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
+        print(f"hpcgcn: {here(comm)} failed:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
         comm.Abort(1)
     return 1
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from hpcgcn.config import Config, to_toml
 from hpcgcn.errors import CheckpointError, FileError
-from hpcgcn.graph.atomic import atomic_h5
+from hpcgcn.graph.atomic import atomic_h5, explained, sync
 from hpcgcn.graph.header import header, open_file, write_header
 from hpcgcn.mpi.world import agree
 
@@ -78,19 +78,16 @@ def save(comm, folder: str, snapshot: Snapshot, specs, exchanges: dict, config: 
 
 
 def _make_empty(path: str):
-    try:
+    with explained(path):
         shutil.rmtree(path, ignore_errors=True)
         os.makedirs(path)
-    except OSError as error:
-        raise FileError(f"cannot write a checkpoint to {path}: {error.strerror}; earlier checkpoints are untouched") from None
 
 
 def _publish(temporary: str, final: str, folder: str, epoch: int, keep: int):
-    shutil.rmtree(final, ignore_errors=True)
-    os.replace(temporary, final)
-    descriptor = os.open(folder, os.O_RDONLY)
-    os.fsync(descriptor)
-    os.close(descriptor)
+    with explained(final):
+        shutil.rmtree(final, ignore_errors=True)
+        os.replace(temporary, final)
+        sync(folder)
     found = checkpoint_folders(folder)
     # Newer ones than this could not be read when the run was resumed: they must not push out what can be.
     obsolete = [path for number, path in found if number > epoch]

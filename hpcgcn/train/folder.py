@@ -9,6 +9,7 @@ import shutil
 
 from hpcgcn.config import Config, to_toml
 from hpcgcn.errors import CheckpointError, ConfigError, FileError
+from hpcgcn.graph.atomic import explained
 
 COLUMNS = ("epoch", "loss", "train", "val", "test", "seconds", "wait_seconds", "bytes_sent", "bytes_received",
            "pack_seconds", "unpack_seconds", "allreduce_seconds", "compute_seconds", "bytes_parameters", "bytes_uncompressed",
@@ -61,11 +62,12 @@ class RunFolder:
 
     def _write(self, name: str, text: str):
         temporary = os.path.join(self.path, f".{name}.tmp")
-        with open(temporary, "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, os.path.join(self.path, name))
+        with explained(os.path.join(self.path, name)):
+            with open(temporary, "w") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, os.path.join(self.path, name))
 
     def write_stages(self, ends: list[int]):
         """How a pipeline divided the layers: it was measured, and a resumed run must not divide them otherwise."""
@@ -97,13 +99,14 @@ class MetricsFile:
 
     def __init__(self, path: str, extra_columns: list[str], first_epoch: int):
         kept = self._rows_before(path, first_epoch)
-        self.columns = [*COLUMNS, *extra_columns]
-        self.file = open(path, "w", newline="")
-        self.writer = csv.DictWriter(self.file, self.columns, restval="", extrasaction="ignore")
-        self.writer.writeheader()
-        for row in kept:
-            self.writer.writerow(row)
-        self.file.flush()
+        self.path, self.columns = path, [*COLUMNS, *extra_columns]
+        with explained(path):
+            self.file = open(path, "w", newline="")
+            self.writer = csv.DictWriter(self.file, self.columns, restval="", extrasaction="ignore")
+            self.writer.writeheader()
+            for row in kept:
+                self.writer.writerow(row)
+            self.file.flush()
 
     @staticmethod
     def _rows_before(path: str, first_epoch: int) -> list[dict]:
@@ -115,8 +118,9 @@ class MetricsFile:
 
     def write(self, row: dict):
         """One epoch; floats with as many digits as they have."""
-        self.writer.writerow({k: repr(v) if isinstance(v, float) else v for k, v in row.items()})
-        self.file.flush()
+        with explained(self.path):
+            self.writer.writerow({k: repr(v) if isinstance(v, float) else v for k, v in row.items()})
+            self.file.flush()
 
     def close(self):
         self.file.close()

@@ -61,8 +61,15 @@ def train_model(source, config: Config, comm=None) -> Result:
         comm = world()
     with agree(comm):
         check_combination(config)
+    with Watchdog(comm, config.output, config.stall_timeout) as watchdog:
+        return _train(source, config, comm, watchdog)
+
+
+def _train(source, config: Config, comm, watchdog: Watchdog) -> Result:
     say = _printer(comm, config)
+    watchdog.where = "reading its part"
     part = load_part(comm, source, config)
+    watchdog.where = "setting up"
     backend = open_backend(comm, config)
     folder = RunFolder(on_root(comm, lambda: RunFolder.prepare(config, source).path))
     finished = on_root(comm, _finished, folder, config)
@@ -77,7 +84,7 @@ def train_model(source, config: Config, comm=None) -> Result:
     del part
     _resume(trainer, folder, say)
     try:
-        result = _run(trainer, folder, say)
+        result = _run(trainer, folder, say, watchdog)
     except HpcgcnError as error:
         if error.agreed:                 # all ranks are here: take in what is in flight before MPI ends
             trainer.close()
@@ -114,14 +121,14 @@ def _resume(trainer: Trainer, folder: RunFolder, say):
     say(f"resuming from {path}: {trainer.epoch} epochs done" + (f"; {note}" if note else ""))
 
 
-def _run(trainer: Trainer, folder: RunFolder, say) -> Result:
+def _run(trainer: Trainer, folder: RunFolder, say, watchdog: Watchdog) -> Result:
     """The epochs, with evaluation, metrics and checkpoints between them."""
     config, comm = trainer.config, trainer.comm
     began, first_epoch = time.perf_counter(), trainer.epoch
     ledger = EpochLedger(comm, trainer.engine.strategy.exchanges)
     metrics = metrics_file(trainer, folder, ledger)
     stopped, found, training_seconds, times = False, {}, 0.0, []
-    with StopRequest() as request, Watchdog(comm, folder.path, config.stall_timeout) as watchdog:
+    with StopRequest() as request, watchdog.impatient():
         while trainer.epoch < config.epochs and not stopped:
             late = config.time_limit and time.perf_counter() - began > 60 * config.time_limit
             epoch_began = time.perf_counter()
