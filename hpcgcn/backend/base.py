@@ -70,6 +70,10 @@ class Backend(abc.ABC):
     def message(self, nbytes: int) -> Message:
         """A message buffer of nbytes, aligned to at least 64 bytes, built once and reused."""
 
+    def message_over(self, rows) -> Message | None:
+        """A message made of the memory of `rows` itself, where MPI can read and write that; otherwise None."""
+        return None
+
     def before_send(self, message: Message):
         """Make `message.mpi` hold what kernels wrote to `message.array`; returns when MPI may read it."""
 

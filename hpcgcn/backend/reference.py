@@ -94,6 +94,9 @@ class ReferenceBackend(Backend):
         start = -raw.ctypes.data % 64
         return Message(raw[start:start + nbytes])
 
+    def message_over(self, rows):
+        return Message(rows.reshape(-1).view(np.uint8)) if rows.flags.c_contiguous else None
+
     # -- sparse ---------------------------------------------------------------------------------------------------
     def csr(self, indptr, indices, n_columns, weights=None, row_scale=None, column_scale=None):
         return CsrMatrix(indptr, indices, n_columns, weights, row_scale, column_scale)

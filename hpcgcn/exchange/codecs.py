@@ -79,10 +79,12 @@ class PlainCodec(Codec):
 
     def encode(self, backend, x, rows, rate, draw, data):
         out = data.view(self.storage(backend)).reshape(len(rows), x.shape[1])
-        if rows.index is None:
-            backend.convert(x, out)
-        else:
+        if rows.index is not None:
             backend.gather_rows(x, rows.index, out)
+        elif self.exact:
+            backend.copy(x, out)         # x may be some columns of longer rows
+        else:
+            backend.convert(x, out)
 
     def decode(self, backend, data, rows, rate, draw, out):
         backend.convert(data.view(self.storage(backend)).reshape(out.shape), out)

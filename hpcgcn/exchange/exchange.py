@@ -77,7 +77,12 @@ class Exchange:
     """Rows of one layer and direction; built once, with buffers and persistent requests that are reused."""
 
     def __init__(self, comm, backend, routes: list[Route], n_landing: int, width: int, policy: Policy, *, seed: int,
-                 layer: int, tag: int, landings: list | None = None):
+                 layer: int, tag: int, landings: list | None = None, source=None):
+        """landings: arrays of the caller's for each route's rows. source: the array that `start` will always be given.
+
+        With both, exact rows that are used at once move between these arrays themselves, where MPI can reach them: a
+        landing is written from `start` to `finish`, and the source must not change in between.
+        """
         self.comm, self.backend, self.routes, self.width, self.policy = comm, backend, routes, width, policy
         self.seed, self.layer, self.tag = seed, layer, tag
         self._set_widths()
@@ -90,12 +95,15 @@ class Exchange:
         feedback = policy.error_feedback or policy.residual
         # What the code lost so far (error feedback), or what the receiver already has (residual coding).
         self.memory = [backend.zeros((len(r.outgoing), w)) for r, w in zip(routes, self.out_widths)] if feedback else None
-        coded = feedback or any(r.source_columns is not None for r in routes)
+        coded = feedback or not policy.codec.exact and any(r.source_columns is not None for r in routes)
         largest = max((len(r.outgoing) * w for r, w in zip(routes, self.out_widths)), default=0)
         self.scratch = [backend.zeros((largest,)) for _ in range(1 + feedback)] if coded else None
         incoming = max((len(r.incoming) * w for r, w in zip(routes, self.in_widths)), default=0)
         self.change = backend.zeros((incoming,)) if policy.residual else None
         self._messages = [None] * len(routes)
+        in_place = policy.codec.exact and policy.staleness == 0 and source is not None
+        self._sent_from = [self._rows_in_place(r, source) if in_place else None for r in routes]
+        self._received_in = [backend.message_over(array) if in_place else None for array in self.landings]
         self._transfers = {}                      # by the sizes of the messages
         self._wait_for_all = True
         self._anew = False
@@ -116,8 +124,10 @@ class Exchange:
         if len(routes) != len(self.routes):
             self._free_requests()
             self._messages = [None] * len(routes)
+        self._sent_from = self._received_in = [None] * len(routes)
         self.routes, self.landings = routes, landings
         self._set_widths()
+        self._sent_from = self._received_in = [None] * len(routes)     # not in place: rows land when they are asked for
 
     # -- the two calls of the engine ----------------------------------------------------------------------------------
     def start(self, x, epoch: int):
@@ -158,7 +168,7 @@ class Exchange:
             in_bytes = codec.nbytes(backend, route.incoming, self.in_widths[k], rate, self._draw(route.in_lane, epoch))
             sizes.append((out_bytes, in_bytes))
             self._reserve(k, out_bytes, in_bytes)
-            if len(route.outgoing):
+            if len(route.outgoing) and self._sent_from[k] is None:
                 self._encode(k, self._source_rows(k, x), rate, draw, self._messages[k][0].array[:out_bytes])
             backend.before_send(self._messages[k][0])
             backend.before_receive(self._messages[k][1])
@@ -169,12 +179,19 @@ class Exchange:
         self._sent_epoch, self._sent_rate, self._sizes = epoch, rate, sizes
         self._started_at = time.perf_counter()
 
+    def _rows_in_place(self, route: Route, source):
+        """A route's rows as a message of their own memory, if they are whole rows that MPI can reach."""
+        whole = route.source_columns is None or route.source_columns == slice(0, source.shape[1])
+        return self.backend.message_over(source[route.source]) if whole and route.source is not None else None
+
     def _source_rows(self, k, x):
-        """The rows that a route takes from, contiguous: kernels read whole rows."""
+        """The rows that a route takes from: contiguous, or for a plain copy perhaps some columns of longer ones."""
         route = self.routes[k]
         rows = x if route.source is None else x[route.source]
         if route.source_columns is None:
             return rows
+        if self.scratch is None:
+            return rows[:, route.source_columns]
         packed = self._scratch(0, len(route.outgoing), self.out_widths[k])
         self.backend.copy(rows[:, route.source_columns], packed)
         return packed
@@ -208,8 +225,9 @@ class Exchange:
         if current is not None and len(current[0].array) >= out_bytes and len(current[1].array) >= in_bytes:
             return
         self._free_requests()
-        self._messages[k] = (self.backend.message(max(out_bytes, len(current[0].array) if current else 0)),
-                             self.backend.message(max(in_bytes, len(current[1].array) if current else 0)))
+        self._messages[k] = (
+            self._sent_from[k] or self.backend.message(max(out_bytes, len(current[0].array) if current else 0)),
+            self._received_in[k] or self.backend.message(max(in_bytes, len(current[1].array) if current else 0)))
 
     def _persistent(self, sizes) -> Transfer:
         """The persistent requests for messages of these sizes."""
@@ -241,7 +259,7 @@ class Exchange:
         self.meter.seconds["wait"] += waited - began
         self.meter.flight += waited - self._started_at
         for k, route in enumerate(self.routes):
-            if len(route.incoming):
+            if len(route.incoming) and self._received_in[k] is None:
                 self._decode(k, route)
         self._average_in()
         self._active = self._sent_epoch = None

@@ -11,6 +11,7 @@ where the sender, at the same point of its course, waits for it to be gone.
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections import deque
@@ -20,6 +21,7 @@ from hpcgcn.mpi.watchdog import headway
 
 # Below the 64 KiB up to which MPI over TCP sends at once; longer ones wait for the receiver to look up and say go.
 PIECE_BYTES = 60 * 1024
+LOCAL_PIECE_BYTES = 1 << 20          # between ranks of a host, where handling a piece costs more than moving it
 MOST_PIECES = 4096                   # of one message
 LEAST_WINDOW, MOST_WINDOW = 1 << 17, 1 << 24
 WATCHED = 16                         # pieces of a message whose arrival is looked for: they arrive in order
@@ -36,10 +38,23 @@ class Piece:
     successor: "Piece | None" = None     # to look for once this one has arrived
 
 
-def cut(buffer) -> list:
-    """A message in pieces; both ends cut alike, because the size says all."""
-    size = max(PIECE_BYTES, -(-len(buffer) // MOST_PIECES))
+def cut(buffer, local: bool = False) -> list:
+    """A message in pieces; both ends cut alike, because its size and their hosts say all."""
+    size = max(LOCAL_PIECE_BYTES if local else PIECE_BYTES, -(-len(buffer) // MOST_PIECES))
     return [buffer[at:at + size] for at in range(0, len(buffer), size)]
+
+
+@functools.cache
+def _hosts_key() -> int:
+    from mpi4py import MPI
+    return MPI.Comm.Create_keyval()
+
+
+def recognise_hosts(comm):
+    """Find out which ranks share this one's host: transfers made afterwards use longer pieces between them. Collective."""
+    from mpi4py import MPI
+    names = comm.allgather(MPI.Get_processor_name())
+    comm.Set_attr(_hosts_key(), [name == names[comm.rank] for name in names])
 
 
 class Transfer:
@@ -49,15 +64,16 @@ class Transfer:
         """receives, sends: (bytes as MPI sees them, peer). An empty message is not sent."""
         self.n_open = 0
         self.receives, self.watched = [], []
+        local = comm.Get_attr(_hosts_key()) or [False] * comm.size
         for data, peer in receives:
-            pieces = [Piece(self, comm.Recv_init(part, peer, tag)) for part in cut(data)]
+            pieces = [Piece(self, comm.Recv_init(part, peer, tag)) for part in cut(data, local[peer])]
             for piece, successor in zip(pieces, pieces[WATCHED:]):
                 piece.successor = successor
             self.receives += pieces
             self.watched += pieces[:WATCHED]
         # Piece by piece to all peers in turn, each rank beginning with another one: no link has them all at once.
         turns = [(number, (peer - comm.rank) % comm.size, part, peer)
-                 for data, peer in sends for number, part in enumerate(cut(data))]
+                 for data, peer in sends for number, part in enumerate(cut(data, local[peer]))]
         self.sends = [Piece(self, comm.Send_init(part, peer, tag), len(part))
                       for _, _, part, peer in sorted(turns, key=lambda turn: turn[:2])]
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 
 from hpcgcn.exchange.exchange import Exchange, Policy
-from hpcgcn.mpi.progress import Progress
+from hpcgcn.mpi.progress import Progress, recognise_hosts
 from hpcgcn.nn.steps import Epilogue
 from hpcgcn.parallel.base import Aggregation, Strategy, gathers_gradient, scales
 from hpcgcn.parallel.slices import Between, Layout, Slices
@@ -30,15 +30,17 @@ class TransposedAggregation(Aggregation):
     """out (= or +=) A x: gather columns, multiply, scatter rows; block by block.
 
     Without `gather` the columns are there already, left by the hop before; without `scatter` they stay, for the hop after.
-    `on_columns(rows, moment)` is called for rows of the product as soon as they are there.
+    `on_columns(rows, moment)` is called for rows of the product as soon as they are there. `lands_whole`: what arrives
+    is complete rows, in their place.
     """
 
     def __init__(self, layout: Layout, matrix, x, out, adds: bool, gather: list[Exchange], scatter: list[Exchange],
-                 slice_in, slice_out, progress: Progress, on_columns=None):
+                 slice_in, slice_out, progress: Progress, on_columns=None, lands_whole: bool = False):
         self.layout, self.matrix, self.x, self.out = layout, matrix, x, out
         self.gather, self.scatter, self.slice_in, self.slice_out = gather, scatter, slice_in, slice_out
-        self.progress, self.on_columns, self.pushed = progress, on_columns, 0
+        self.progress, self.on_columns, self.lands_whole, self.pushed = progress, on_columns, lands_whole, 0
         self.multiply_adds = matrix.nnz * slice_in.shape[1]
+        self.only_aggregates = len(x) == 0
         largest = max(stop - start for start, stop in map(layout.local_rows, range(layout.n_blocks)))
         self.whole = layout.backend.zeros((largest, out.shape[1])) if adds and scatter else None
 
@@ -60,9 +62,14 @@ class TransposedAggregation(Aggregation):
             if not self.scatter:             # no row is ever complete: the next hop goes on with the columns
                 continue
             self.scatter[block].start(self.slice_out, moment.epoch)
-            if block:
+            if self.only_aggregates:         # goes on at once: it need not see its columns arrive
+                yield 0, 0
+            elif block:
                 yield self._complete(block - 1)
-        if self.scatter:
+        if self.only_aggregates:
+            for exchange in self.scatter:
+                exchange.finish()
+        elif self.scatter:
             yield self._complete(self.layout.n_blocks - 1)
 
     def _multiply(self, block: int, moment):
@@ -83,7 +90,7 @@ class TransposedAggregation(Aggregation):
         width, mine = target.shape[1], layout.rows(layout.rank, block)
         backend.copy(self.slice_out[mine[0]:mine[1]], target[:, layout.columns(layout.rank, width)])
         for route, piece in zip(exchange.routes, exchange.landings):
-            if len(piece):               # more ranks than columns: some own none
+            if len(piece) and not self.lands_whole:      # more ranks than columns: some own none
                 backend.copy(piece, target[:, layout.columns(route.peer, width)])
         if self.whole is not None:
             backend.axpby(1.0, self.out[start:stop], 1.0, target, self.out[start:stop])
@@ -109,6 +116,7 @@ class FeatureStrategy(Strategy):
         self.comm, self.backend = comm, backend
         self.layout = Layout(comm, backend, whole.offsets, aggregators or list(range(comm.size)), n_blocks)
         self.slices = Slices(backend, whole.n_nodes)
+        recognise_hosts(comm)
         self.progress = Progress(comm)
         self.transposes = Transposes(self.layout, seed)
         self.exchanges = self.transposes.exchanges
@@ -148,19 +156,18 @@ class FeatureStrategy(Strategy):
     def _aggregation(self, hop, matrix, x, out, adds, policy: Policy, direction: int, training: bool, columns_in, columns_out,
                      on_columns) -> TransposedAggregation:
         """columns_in, columns_out: where the columns are, or stay, if no transpose brings or takes them."""
-        width = x.shape[1]
-        mine = self.layout.slice_width(self.comm.rank, width)
+        mine = self.layout.slice_width(self.comm.rank, x.shape[1])
         gather, scatter, slice_in, slice_out = [], [], columns_in, columns_out
         if columns_in is None:
             # Stale rows must outlive the epoch: such hops do not share their input slice.
             generation = hop.number if policy.staleness else hop.number % 2
             slice_in = self.slices.get(f"in {direction} {training} {policy.staleness}", generation, mine)
-            gather = self.transposes.gather(hop, width, policy, direction, training, slice_in)
+            gather = self.transposes.gather(hop, x, slice_in, policy, direction, training)
         if columns_out is None:
             slice_out = self.slices.get("out", 0, mine)
-            scatter = self.transposes.scatter(hop, width, policy, direction, training)
+            scatter = self.transposes.scatter(hop, slice_out, out, adds, policy, direction, training)
         return TransposedAggregation(self.layout, matrix, x, out, adds, gather, scatter, slice_in, slice_out, self.progress,
-                                     on_columns)
+                                     on_columns, self.transposes.lands_whole(adds, policy))
 
     def close(self):
         """Take in what is in flight and free the persistent requests."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from hpcgcn.exchange.codecs import Rows as MessageRows
 from hpcgcn.exchange.exchange import Exchange, Policy, Route
-from hpcgcn.mpi.progress import Progress
+from hpcgcn.mpi.progress import Progress, recognise_hosts
 from hpcgcn.parallel.base import Aggregation, Storage, Strategy, gathers_gradient, row_blocks, scales
 
 # Tags keep apart: direction, training or evaluation, and the hop.
@@ -148,6 +148,7 @@ class PartitionStrategy(Strategy):
                  precision: str = "fp32"):
         self.comm, self.backend, self.model = comm, backend, model
         self.cut = Cut(backend, local, model.shape.normalisation)
+        recognise_hosts(comm)
         self.progress = Progress(comm)
         self.seed, self.blocking, self.precision = seed, blocking, precision
         self.exchanges = []

@@ -15,13 +15,12 @@ class Transposes:
     def __init__(self, layout: Layout, seed: int):
         self.layout, self.seed, self.exchanges = layout, seed, []
 
-    def gather(self, hop, width: int, policy: Policy, direction: int, training: bool, slice_in) -> list[Exchange]:
+    def gather(self, hop, x, slice_in, policy: Policy, direction: int, training: bool) -> list[Exchange]:
         """Rows become columns: my rows of another rank's columns go there; other ranks' rows of my columns come."""
-        return [self._gather(hop, block, width, policy, direction, training, slice_in)
-                for block in range(self.layout.n_blocks)]
+        return [self._gather(hop, block, x, slice_in, policy, direction, training) for block in range(self.layout.n_blocks)]
 
-    def _gather(self, hop, block, width, policy, direction, training, slice_in) -> Exchange:
-        layout, rank = self.layout, self.layout.rank
+    def _gather(self, hop, block, x, slice_in, policy, direction, training) -> Exchange:
+        layout, rank, width = self.layout, self.layout.rank, x.shape[1]
         mine, routes, landings = layout.slice_width(rank, width), [], []
         for peer in layout.peers():
             theirs = layout.slice_width(peer, width)
@@ -32,14 +31,19 @@ class Transposes:
                                     layout.columns(peer, width), theirs, mine, out_lane=peer + 1, in_lane=rank + 1))
                 start = layout.rows(peer, block)[0]
                 landings.append(slice_in[start:start + len(incoming)])
-        return self._exchange(hop, block, 0, routes, landings, width, policy, direction, training)
+        return self._exchange(hop, block, 0, routes, landings, x, width, policy, direction, training)
 
-    def scatter(self, hop, width: int, policy: Policy, direction: int, training: bool) -> list[Exchange]:
-        """Columns become rows: the inverse."""
-        return [self._scatter(hop, block, width, policy, direction, training) for block in range(self.layout.n_blocks)]
+    def scatter(self, hop, slice_out, out, adds: bool, policy: Policy, direction: int, training: bool) -> list[Exchange]:
+        """Columns become rows: the inverse. See `lands_whole` for where they land."""
+        return [self._scatter(hop, block, slice_out, out, adds, policy, direction, training)
+                for block in range(self.layout.n_blocks)]
 
-    def _scatter(self, hop, block, width, policy, direction, training) -> Exchange:
-        layout, rank = self.layout, self.layout.rank
+    def lands_whole(self, adds: bool, policy: Policy) -> bool:
+        """Do rows land in the output itself? Only if one rank has all columns, and nothing needs what landed later."""
+        return len(self.layout.aggregators) == 1 and not adds and policy.codec.exact and not policy.staleness
+
+    def _scatter(self, hop, block, slice_out, out, adds, policy, direction, training) -> Exchange:
+        layout, rank, width = self.layout, self.layout.rank, out.shape[1]
         mine, routes, landings = layout.slice_width(rank, width), [], []
         for peer in layout.peers():
             theirs = layout.slice_width(peer, width)
@@ -48,14 +52,16 @@ class Transposes:
                 start = layout.rows(peer, block)[0]
                 routes.append(Route(peer, outgoing, slice(start, start + len(outgoing)), incoming, None, None, mine, theirs,
                                     out_lane=-rank - 1, in_lane=-peer - 1))
-                landings.append(layout.backend.zeros((len(incoming), theirs)))
-        return self._exchange(hop, block, 1, routes, landings, width, policy, direction, training)
+                in_place = theirs and self.lands_whole(adds, policy)
+                landings.append(out[slice(*layout.local_rows(block))] if in_place
+                                else layout.backend.zeros((len(incoming), theirs)))
+        return self._exchange(hop, block, 1, routes, landings, slice_out, width, policy, direction, training)
 
-    def _exchange(self, hop, block, phase, routes, landings, width, policy, direction, training) -> Exchange:
+    def _exchange(self, hop, block, phase, routes, landings, source, width, policy, direction, training) -> Exchange:
         layout = self.layout
         number = ((hop.number * 2 + direction) * 2 + phase) * 2 + (not training)
         exchange = Exchange(layout.comm, layout.backend, routes, 0, width, policy, seed=self.seed, layer=hop.number,
-                            tag=FIRST_TAG + number * layout.n_blocks + block, landings=landings)
+                            tag=FIRST_TAG + number * layout.n_blocks + block, landings=landings, source=source)
         if training:
             name = ("forward", "backward")[direction] + ("", "_return")[phase]
             self.exchanges.append((hop.number, name, exchange))

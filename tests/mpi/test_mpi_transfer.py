@@ -12,6 +12,7 @@ N_EXCHANGES, N_EPOCHS = 4, 6
 def narrow(monkeypatch):
     """A window of a few pieces, so that messages of test size wait for room."""
     monkeypatch.setattr(progress, "PIECE_BYTES", 1 << 10)
+    monkeypatch.setattr(progress, "LOCAL_PIECE_BYTES", 3 << 10)
     monkeypatch.setattr(progress, "LEAST_WINDOW", 1 << 12)
     monkeypatch.setattr(progress, "_in_flight", progress.InFlight())
 
@@ -43,7 +44,11 @@ class Exchange:
             assert (self.landing[p][-8:] == 99).all()
 
 
-def test_pieces_arrive_in_any_order_of_waiting(comm, narrow):
+@pytest.mark.parametrize("hosts_known", [False, True])
+def test_pieces_arrive_in_any_order_of_waiting(comm, narrow, hosts_known):
+    comm = comm.Dup()
+    if hosts_known:
+        progress.recognise_hosts(comm)
     rng = np.random.default_rng(5)                        # the same draws on all ranks
     sizes = rng.integers(0, 200_000, (N_EXCHANGES, comm.size, comm.size))
     sizes[0, 0] = 0                                       # rank 0 sends nothing in one of them

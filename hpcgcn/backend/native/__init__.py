@@ -81,6 +81,9 @@ class NativeBackend(Backend):
     def message(self, nbytes):
         return Message(aligned_zeros((nbytes,), np.uint8))
 
+    def message_over(self, rows):
+        return Message(rows.reshape(-1).view(np.uint8)) if rows.flags.c_contiguous else None
+
     # -- sparse ---------------------------------------------------------------------------------------------------
     def csr(self, indptr, indices, n_columns, weights=None, row_scale=None, column_scale=None):
         matrix = CsrMatrix(indptr, indices, n_columns, weights, row_scale, column_scale)
