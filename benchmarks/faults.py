@@ -1,0 +1,322 @@
+"""Faults in real training jobs: each job must end in time, say who and why, leave sound checkpoints, and go on when restarted.
+
+    sudo --preserve-env=PATH python benchmarks/faults.py                       200 faults: about 25 minutes on two cores
+    sudo --preserve-env=PATH python benchmarks/faults.py -n 20 --kinds stopped "disk full" --seed 7
+
+Kind, rank and moment (start-up, an epoch, the writing of a checkpoint) are drawn by seed. A job trains on 2 or 3 ranks, on lab
+hosts (jobs/lab/hosts) or in shared memory. After the fault: it must end by itself within a bound; its message must name the
+rank and host; no checkpoint may be broken; no process may be left; the same command, started again, must go on from the newest
+checkpoint and end with the parameters, to the bit, of a run that nothing happened to. Records are kept in --work, one line a
+fault, and not repeated. Writes benchmarks/results/faults.md. Needs root and Linux; all it makes is in namespaces of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+
+import faults_job
+from common import markdown_table, write_results
+from faults_job import EPOCHS, STALL_SECONDS, Job, broken_checkpoints, digest, hpcgcn, n_checkpoints
+from faults_kinds import KINDS, RETRIES, can_limit_memory
+
+sys.path.insert(0, str(faults_job.ROOT / "jobs" / "lab"))
+import contained                         # noqa: E402 - a module of the labs, beside their scripts
+
+METHODS = ("overlap", "pipegcn-gf", "sylvie-a", "mixgcn")
+BOUND_SECONDS = STALL_SECONDS + 30       # from the fault to the end of the job; the machine may be busy
+START_BOUND_SECONDS = 10 * STALL_SECONDS + 30        # while ranks read and set up, they have more patience with each other
+RESUME_SECONDS = 120
+ATTEMPTS = 5                             # a fault that comes after the job's end is drawn again
+INSIDE = "HPCGCN_FAULTS_INSIDE"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault, all of it drawn by seed."""
+
+    number: int
+    kind: str
+    variant: str
+    n_ranks: int
+    rank: int
+    on_hosts: bool
+    method: str
+    moment: str                          # start, epoch or checkpoint
+    after: int                           # epochs
+    delay: float                         # seconds after that
+    again: bool                          # does it meet a restart, rather than the first start?
+    left_bytes: int                      # on a full disk
+    share: float                         # of a file that is cut short
+
+
+def draw(seed: int, number: int, attempt: int, kinds: list[str]) -> Fault:
+    """Fault `number` of a seed. All kinds come equally often, in an order of their own in every round."""
+    order = random.Random(f"{seed} {number // len(kinds)}").sample(kinds, len(kinds))
+    kind, rng = order[number % len(kinds)], random.Random(f"{seed} {number} {attempt}")
+    n_ranks = rng.choice((2, 3))
+    moment = rng.choice(KINDS[kind].moments)
+    again = moment == "start" and rng.random() < 0.5
+    return Fault(number, kind, rng.choice(KINDS[kind].variants), n_ranks, rng.randrange(n_ranks),
+                 KINDS[kind].needs_hosts or rng.random() < 0.5, rng.choice(METHODS), moment,
+                 rng.randrange(1, int(EPOCHS * KINDS[kind].latest)),
+                 rng.uniform(0, {"start": 1.5, "epoch": 0.05, "checkpoint": 0.004}[moment]), again,
+                 rng.choice((0, 0, 4096, 20_000, 60_000)), rng.uniform(0.001, 0.95))
+
+
+class Missed(Exception):
+    """The job was over before the fault came."""
+
+
+class Bench:
+    """Part files and uninterrupted runs, made when they are first asked for."""
+
+    def __init__(self, work: pathlib.Path):
+        self.work = work
+        self._locks, self._guard = {}, threading.Lock()
+        self._wanted = {}
+
+    def _once(self, key):
+        with self._guard:
+            return self._locks.setdefault(key, threading.Lock())
+
+    def part_file(self, n_ranks: int) -> pathlib.Path:
+        """Parts cut at random: as many rows to exchange as a graph can give."""
+        graph, parts = self.work / "graph.h5", self.work / f"graph-{n_ranks}.h5"
+        with self._once("graph"):
+            if not graph.exists():
+                quietly(hpcgcn("generate", "sbm", "-o", graph, "--nodes", 600, "--degree", 12, "--features", 64,
+                               "--classes", 8))
+            if not parts.exists():
+                quietly(hpcgcn("partition", graph, "-n", n_ranks, "--method", "random", "-o", parts))
+        return parts
+
+    def wanted(self, n_ranks: int, on_hosts: bool, method: str) -> str:
+        """The digest of a run that nothing happens to."""
+        key = (n_ranks, on_hosts, method)
+        with self._once(key):
+            if key not in self._wanted:
+                folder = self.work / f"straight-{n_ranks}-{'hosts' if on_hosts else 'memory'}-{method}"
+                shutil.rmtree(folder, ignore_errors=True)
+                job = Job(folder, self.part_file(n_ranks), n_ranks, on_hosts, method)
+                if job.wait_end(RESUME_SECONDS) != 0:
+                    raise RuntimeError(f"an undisturbed run failed:\n{job.said}")
+                self._wanted[key] = digest(job.run_folder)
+        return self._wanted[key]
+
+
+def quietly(command: list[str]):
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=faults_job.environment())
+
+
+# -- one fault ------------------------------------------------------------------------------------------------------------
+
+def inject(bench: Bench, fault: Fault, folder: pathlib.Path) -> dict:
+    """Do it, and look at all that follows. Returns the record."""
+    part_file = bench.part_file(fault.n_ranks)
+    wanted = bench.wanted(fault.n_ranks, fault.on_hosts, fault.method)
+    folder.mkdir(parents=True)
+    kind = KINDS[fault.kind](fault, folder, part_file)
+    kind.prepare()
+    try:
+        if fault.again:
+            stop_early(Job(folder, part_file, fault.n_ranks, fault.on_hosts, fault.method), fault)
+        job = Job(folder, part_file, fault.n_ranks, fault.on_hosts, fault.method, kind.around())
+        strike(job, fault, kind)
+        return consequences(job, fault, kind, part_file, wanted)
+    finally:
+        kind.clean()
+
+
+def strike(job: Job, fault: Fault, kind):
+    """At its moment, or not at all."""
+    try:
+        if not reach(job, fault):
+            raise Missed
+        kind.strike(job)
+    except (KeyError, OSError, subprocess.CalledProcessError, Missed):       # a rank has just ended
+        job.wait_end(0)
+        raise Missed from None
+
+
+def consequences(job: Job, fault: Fault, kind, part_file: pathlib.Path, wanted: str) -> dict:
+    """The end of the job, and its next start."""
+    struck = time.monotonic()
+    bound = START_BOUND_SECONDS if fault.moment == "start" else BOUND_SECONDS
+    code = job.wait_end(bound)
+    seconds = time.monotonic() - struck
+    if code == 0 and digest(job.run_folder) == wanted:
+        raise Missed
+    problems = [f"no end within {bound} s"] if code is None else []
+    if code == 0 and kind.code_counts:
+        problems.append("exit code 0 although it is not done")
+    problems += [f"not said: {text}" for text in kind.unsaid(job.said)]
+    problems += [f"process {number} is left" for number in job.left_over()]
+    said = job.said
+    broken, kept = broken_checkpoints(job.run_folder), n_checkpoints(job.run_folder)
+    kind.mend()
+    again = Job(job.folder, part_file, fault.n_ranks, fault.on_hosts, fault.method)
+    unlike = restart_problems(again, kept, wanted)
+    found = {**asdict(fault), "code": code, "seconds": round(seconds, 2), "checkpoints": kept, "ended": problems == [],
+             "broken": len(broken), "resumed": unlike == [], "problems": problems + broken + unlike}
+    if found["problems"]:
+        found |= {"said": said[-4000:], "said_again": again.said[-4000:]}
+    return found
+
+
+def stop_early(job: Job, fault: Fault):
+    """A first part of the run, which ends as a job at its time limit does."""
+    job.wait_until(lambda: job.epochs_done() >= fault.after and len(job.ranks()) == fault.n_ranks)
+    for process in job.ranks().values():
+        os.kill(process, contained.signal.SIGUSR1)
+    job.wait_end(RESUME_SECONDS)
+
+
+def reach(job: Job, fault: Fault) -> bool:
+    """Wait for the fault's moment; False if the job was over before."""
+    if not job.wait_until(lambda: len(job.ranks()) == fault.n_ranks):
+        return fault.kind == "part file unreadable"      # it strikes by itself
+    if fault.moment != "start" and not job.wait_until(lambda: job.epochs_done() >= fault.after):
+        return False
+    if fault.moment == "checkpoint" and not job.wait_until(job.is_writing):
+        return False
+    time.sleep(fault.delay if fault.kind != "part file unreadable" else 0)
+    return job.process.poll() is None or fault.kind == "part file unreadable"
+
+
+def restart_problems(job: Job, kept: int, wanted: str) -> list[str]:
+    """What is wrong with the next start of the same command."""
+    code = job.wait_end(RESUME_SECONDS)
+    if code != 0:
+        return [f"the next start ended with {code}"]
+    went_on = "nothing to do" in job.said or "resuming from" in job.said and "start anew" not in job.said
+    problems = [] if went_on or not kept else ["it did not go on from a checkpoint"]
+    if digest(job.run_folder) != wanted:
+        problems.append("other parameters than those of an uninterrupted run")
+    if job.epochs_done() != EPOCHS:
+        problems.append(f"{job.epochs_done()} rows of {EPOCHS} in metrics.csv")
+    return problems
+
+
+def settle(bench: Bench, seed: int, number: int, kinds: list[str]) -> dict:
+    """Draw and inject until it strikes."""
+    for attempt in range(ATTEMPTS):
+        fault = draw(seed, number, attempt, kinds)
+        folder = bench.work / f"fault-{seed}-{number}-{attempt}"
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            return {"seed": seed, **inject(bench, fault, folder)}
+        except Missed:
+            continue
+        except Exception:                # noqa: BLE001 - one that cannot be told must not end the others
+            return failed(seed, fault, traceback.format_exc())
+        finally:
+            subprocess.run(["umount", "--quiet", folder / "disk"], stderr=subprocess.DEVNULL)
+    return failed(seed, fault, f"came too late {ATTEMPTS} times")
+
+
+def failed(seed: int, fault: Fault, why: str) -> dict:
+    return {"seed": seed, **asdict(fault), "ended": False, "broken": 0, "resumed": False, "seconds": 0.0, "problems": [why]}
+
+
+# -- all of them ----------------------------------------------------------------------------------------------------------
+
+def parse_arguments(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-n", type=int, default=200, help="faults (200)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kinds", nargs="+", choices=tuple(KINDS), default=list(KINDS))
+    parser.add_argument("--jobs", type=int, default=3, help="faults at a time (3): they mostly wait")
+    parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path(tempfile.gettempdir()) / "hpcgcn-faults",
+                        help="folders of the jobs, and faults.jsonl")
+    parser.add_argument("--no-page", action="store_true", help="do not write benchmarks/results/faults.md")
+    return parser.parse_args(argv)
+
+
+def inject_all(args: argparse.Namespace) -> list[dict]:
+    """All records, those of an earlier call among them."""
+    args.work.mkdir(parents=True, exist_ok=True)
+    listing, bench = args.work / "faults.jsonl", Bench(args.work.resolve())
+    kept = [json.loads(line) for line in listing.read_text().splitlines()] if listing.exists() else []
+    found = {r["number"]: r for r in kept if r["seed"] == args.seed and r["number"] < args.n and r["kind"] in args.kinds}
+    with ThreadPoolExecutor(args.jobs) as pool, open(listing, "a") as file:
+        waiting = [pool.submit(settle, bench, args.seed, number, args.kinds) for number in range(args.n) if number not in found]
+        for future in as_completed(waiting):
+            record = future.result()
+            found[record["number"]] = record
+            file.write(json.dumps(record) + "\n")
+            file.flush()
+            tell(record, len(found), args.n)
+    return [found[number] for number in sorted(found)]
+
+
+def tell(record: dict, done: int, total: int):
+    network = "on hosts" if record["on_hosts"] else "in memory"
+    where = f"rank {record['rank']} of {record['n_ranks']} {network}, {record['method']}"
+    what = f"{record['kind']} {record['variant']}".strip()
+    when = f"{record['moment']} {'again ' if record['again'] else ''}({record['after']} epochs)"
+    print(f"{done}/{total} #{record['number']} {what}, {when}, {where}: end after {record['seconds']:.1f} s, "
+          + ("; ".join(record["problems"]) if record["problems"] else "resumed"), flush=True)
+
+
+def page(args: argparse.Namespace, records: list[dict]):
+    """benchmarks/results/faults.md."""
+    rows = []
+    for name in [*args.kinds, "all"]:
+        these = [r for r in records if name in (r["kind"], "all")]
+        rows.append([name, len(these), sum(r["ended"] for r in these), sum(r["broken"] for r in these),
+                     sum(r["resumed"] for r in these), f"{max((r['seconds'] for r in these), default=0):.1f}"])
+    table = markdown_table(["kind", "faults", "clean ends", "broken checkpoints", "resumed bit for bit", "longest, s"], rows)
+    by_moment = {m: sum(r["moment"] == m for r in records) for m in ("start", "epoch", "checkpoint")}
+    text = (f"Kind, rank and moment are drawn by seed: {by_moment['start']} faults strike during start-up, "
+            f"{by_moment['epoch']} during an epoch, {by_moment['checkpoint']} while a checkpoint is written; "
+            f"{sum(r['on_hosts'] for r in records)} in jobs over TCP between lab hosts, the others in shared memory. A clean end: "
+            f"within {BOUND_SECONDS} s, or {START_BOUND_SECONDS} s during start-up (`--stall-timeout {STALL_SECONDS}`), with a "
+            f"message that names rank and host, and no process left. Longest: from the fault to the end.")
+    notes = (f"Hosts whose link is cut have tcp_retries2 at {RETRIES}: with Linux's default, mpirun takes about 7 minutes to give up "
+             f"a host after the ranks have ended the job; and it returns 0 then (Open MPI 5.0.11). If a rank is stopped before MPI "
+             f"has started, it is a rank that waits for it which is ended and named.")
+    command = f"python benchmarks/faults.py -n {args.n} --seed {args.seed}"
+    data = {"faults": [{k: v for k, v in r.items() if k not in ("said", "said_again", "problems")} for r in records]}
+    write_results("faults", "Faults in training jobs", command, [table, text, notes], data)
+
+
+def main(argv: list[str]) -> int:
+    args = parse_arguments(argv)
+    if os.environ.get(INSIDE):
+        if "killed for its memory" in args.kinds and not can_limit_memory():
+            print("no control groups here: 'killed for its memory' is left out", flush=True)
+            args.kinds.remove("killed for its memory")
+        records = inject_all(args)
+        if not args.no_page:
+            page(args, records)
+        failed = [r["number"] for r in records if r["problems"]]
+        print(f"{len(records)} faults, {len(records) - len(failed)} as they should be" + (f"; not: {failed}" if failed else ""))
+        return 1 if failed else 0
+    if os.geteuid() != 0:
+        print("benchmarks/faults.py: needs root, for the lab's hosts, mounts and control groups", file=sys.stderr)
+        return 2
+    os.environ[INSIDE] = "1"
+    return contained.start(lambda signals: inside(signals, argv), contained.NEW_IPC)
+
+
+def inside(signals, argv: list[str]) -> int:
+    """In a process namespace of its own; ranks that are killed leave their shared memory behind, here in a place that goes."""
+    contained.run("mount", "-t", "tmpfs", "faults", "/dev/shm")
+    return signals.run([sys.executable, __file__, *argv])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
