@@ -17,6 +17,7 @@ from hpcgcn.mpi.watchdog import Watchdog, headway
 from hpcgcn.train import checkpoint
 from hpcgcn.train.accounting import pipeline_costs, work_by_role
 from hpcgcn.train.folder import RunFolder
+from hpcgcn.train.plateau import ChanceWatch, chance_loss, remedy
 from hpcgcn.train.source import load_part, sparse_ranks
 from hpcgcn.train.trainer import EpochLedger, Trainer, describe, metrics_file
 
@@ -127,6 +128,7 @@ def _run(trainer: Trainer, folder: RunFolder, say, watchdog: Watchdog) -> Result
     began, first_epoch = time.perf_counter(), trainer.epoch
     ledger = EpochLedger(comm, trainer.engine.strategy.exchanges)
     metrics = metrics_file(trainer, folder, ledger)
+    chance = ChanceWatch(chance_loss(comm, trainer.engine.labels, trainer.shape.n_classes))
     stopped, found, training_seconds, times = False, {}, 0.0, []
     with StopRequest() as request, watchdog.impatient():
         while trainer.epoch < config.epochs and not stopped:
@@ -140,6 +142,9 @@ def _run(trainer: Trainer, folder: RunFolder, say, watchdog: Watchdog) -> Result
             seconds = time.perf_counter() - epoch_began
             training_seconds += seconds
             times.append(seconds)
+            warning = chance.observe(loss)
+            if warning and comm.rank == 0:
+                print(f"hpcgcn: {warning}; {remedy(config)}", file=sys.stderr, flush=True)
             row = ledger.collect(seconds, allreduce, rate)
             last = trainer.epoch == config.epochs
             found = {}
@@ -156,6 +161,7 @@ def _run(trainer: Trainer, folder: RunFolder, say, watchdog: Watchdog) -> Result
     stopped = stopped and trainer.epoch < config.epochs
     found = found or trainer.evaluate()
     summary = _summary(trainer, ledger, found, stopped, training_seconds, trainer.epoch - first_epoch)
+    summary["at_chance"] = chance.stuck
     if metrics:
         metrics.close()
         folder.write_summary(summary)
@@ -201,7 +207,8 @@ def _closing_lines(folder: RunFolder, summary: dict, stopped: bool, config: Conf
     score = f"test {best['test']:.4f} at the best validation (epoch {best['epoch']})" if best["test"] is not None else "done"
     return (f"{score}; {summary['seconds_per_epoch'] * 1000:.1f} ms/epoch, {summary['bytes_sent'] / 1e6:.1f} MB sent, "
             f"compression {summary['compression']:.1f}, peak memory {summary['peak_memory_bytes']['largest_rank'] / 2**20:.0f} "
-            f"MiB a rank\n{_work(summary)}{_straggler(summary)}results: {folder.path}")
+            f"MiB a rank\n{_work(summary)}{_straggler(summary)}{_pipeline(summary)}{_chance(summary)}"
+            f"results: {folder.path}")
 
 
 def _work(summary: dict) -> str:
@@ -211,6 +218,19 @@ def _work(summary: dict) -> str:
     roles = [f"{role} ranks {100 * found['busy_share']:.0f} % busy" for role, found in summary["roles"].items()]
     return (f"aggregation work, most over mean: {summary['multiply_adds']['max_over_mean']:.2f}"
             + (f"; {', '.join(roles)}" if len(roles) > 1 else "") + "\n")
+
+
+def _pipeline(summary: dict) -> str:
+    """A line about a pipeline: how long its stages wait, and how evenly they are loaded."""
+    if "pipeline" not in summary:
+        return ""
+    found = summary["pipeline"]
+    return (f"{found['stages']} stages x {found['ways']} ways, {found['chunks']} chunks: bubble {100 * found['bubble_measured']:.0f} % "
+            f"(formula {100 * found['bubble_predicted']:.0f} %), slowest stage {found['balance']:.2f} times the mean\n")
+
+
+def _chance(summary: dict) -> str:
+    return "the loss is still at chance: this did not train\n" if summary["at_chance"] else ""
 
 
 def _straggler(summary: dict) -> str:

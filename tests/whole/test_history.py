@@ -71,3 +71,67 @@ def test_equals_the_serial_reference(n_ranks, ways, sources, tmp_path):
         np.testing.assert_allclose(run["losses"], serial_losses(key[2], key[1], ways, CASES[key[0]][0]), rtol=1e-9, err_msg=str(key))
     losses = {tuple(found[f"{name}.gcnii.undirected"]["losses"]) for name in CASES}
     assert len(losses) == len(CASES), "two settings that should differ gave the same losses"
+
+
+# -- the whole exchange family, resumed -------------------------------------------------------------------------------------
+
+WAYS = {"plain": {}, "short": {"history_hold": 3}, "stale-gradients": {"history_gradients": "stale", "history_hold": 4},
+        "coded": {"codec": "4bit"}, "moving": {"codec": "bits", "rate": "step:2@0,8@5"}, "resgcn": {"model": "resgcn"},
+        "sage": {"model": "sage", "codec": "bf16"}, "inductive": {"inductive": True}, "clipped": {"clip": 0.05, "history": "none"}}
+HYBRID = {"hybrid": {}, "hybrid-stale": {"staleness_features": 1, "staleness_gradients": 1, "history_hold": 3},
+          "hybrid-smooth": {"staleness_features": 1, "smooth_features": 0.5, "codec": "8bit"}}
+DIED_AFTER = 7
+
+
+@pytest.fixture(scope="module", params=[(3, WAYS), (4, HYBRID)], ids=["3-ranks", "2x2"])
+def resumed(request, sources, tmp_path_factory):
+    n_ranks, cases = request.param
+    folder, jobs = tmp_path_factory.mktemp("resumed"), []
+    for name, more in cases.items():
+        settings = {"model": "gcnii", "layers": LAYERS, "epochs": EPOCHS, "checkpoint_every": DIED_AFTER, "eval_every": 3,
+                    "method": "gnnpipe-hybrid" if name in HYBRID else "gnnpipe"} | more
+        jobs += [job(f"{name}.straight", sources / "undirected.h5", **settings),
+                 job(f"{name}.resumed", sources / "undirected.h5", **settings | {"name": f"{name}.straight"}, resume="must",
+                     forget_after=DIED_AFTER)]
+    return cases, run_many(n_ranks, jobs, folder)
+
+
+def test_resumed_equals_uninterrupted(resumed):
+    cases, found = resumed
+    for name in cases:
+        straight, again = found[f"{name}.straight"], found[f"{name}.resumed"]
+        assert "losses" in straight and len(straight["losses"]) == EPOCHS, straight
+        assert again["losses"] == straight["losses"] and again["digest"] == straight["digest"], name
+        for column in ("val", "test", "bytes_sent", "history_share"):
+            assert [row[column] for row in again["rows"]] == [row[column] for row in straight["rows"]], (name, column)
+
+
+def test_without_its_snapshots_a_run_goes_on_with_an_exact_epoch(sources, tmp_path):
+    settings = {"model": "gcnii", "layers": LAYERS, "checkpoint_every": 4, "lr": 0.005}
+    jobs = [job("a", sources / "undirected.h5", method="overlap", epochs=30, **settings),
+            job("b", sources / "undirected.h5", method="gnnpipe", epochs=40, resume="must", **settings | {"name": "a"})]
+    run = run_many(2, jobs, tmp_path)["b"]
+    shares = [float(row["history_share"]) for row in run["rows"][30:]]
+    assert shares[0] == 0 and min(shares[1:]) > 0.2
+    before = run["losses"][:30]
+    assert abs(run["losses"][30] - before[-1]) < 3 * np.abs(np.diff(before)).max() + 0.05
+
+
+# -- what is told -----------------------------------------------------------------------------------------------------------
+
+def test_the_age_of_what_is_read_is_told(sources, tmp_path):
+    jobs = [job("a", sources / f"undirected-{CHUNKS}.h5", model="resgcn", method="gnnpipe", chunks=CHUNKS, history_hold=3,
+                epochs=9, layers=LAYERS), job("b", sources / "undirected.h5", model="resgcn", method="gnnpipe", history="none",
+                                              layers=LAYERS)]
+    found = run_many(2, jobs, tmp_path)
+    told = found["a"]["summary"]["pipeline"]
+    assert set(told["reads_by_age"]) == {"current", "zeros", "1", "2", "3"}
+    assert sum(told["reads_by_age"].values()) == pytest.approx(1)
+    graph = graph_of("undirected")
+    chunk, matrix = chunk_of(graph, 1), dense_adjacency(graph) + np.eye(graph.n_nodes)
+    across = (matrix * (chunk[:, None] != chunk[None, :])).sum() / matrix.sum()
+    shares = [float(row["history_share"]) for row in found["a"]["rows"]]
+    # Undirected: of the two entries of an edge between chunks one reads history, whatever the order.
+    assert shares == pytest.approx([across / 2] * 9)
+    assert told["bubble_predicted"] == pytest.approx(1 / 9) and 0 <= told["bubble_measured"] < 1 and told["balance"] >= 1
+    assert found["b"]["summary"]["pipeline"]["reads_by_age"] == {"current": 1}

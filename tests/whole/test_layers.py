@@ -77,3 +77,82 @@ def compare(runs: dict, alone: dict):
         np.testing.assert_allclose(run["losses"], expected["losses"], rtol=TOLERANCE.get(kind.partition(".")[2], 1e-4),
                                    err_msg=label)
         assert float(run["rows"][-1]["test"]) == pytest.approx(float(expected["rows"][-1]["test"]), abs=0.03), label
+
+
+# -- bytes --------------------------------------------------------------------------------------------------------------
+
+def sent(run) -> set:
+    return {int(row["bytes_sent"]) for row in run["rows"]}
+
+
+@pytest.mark.parametrize("n_ranks", [2, 4])
+def test_bytes_are_those_of_the_formula_whatever_the_depth(n_ranks, sources, tmp_path):
+    """2 (S - 1) N d elements an epoch, of four bytes; GCNII sends its initial rows along."""
+    short = {"epochs": 3, "dropout": 0.5}
+    jobs = [job(f"{model}-{layers}-{history}", sources / "plain.h5", model=model, layers=layers, history=history, method="gnnpipe",
+                **short) for model in ("gcnii", "resgcn") for layers in (9, 16) for history in ("none", "snapshot")]
+    jobs += [job(codec, sources / "plain.h5", model="resgcn", method="gnnpipe", codec=codec, layers=5, **short)
+             for codec in ("bf16", "8bit", "1bit", "subset")]
+    found = run_many(n_ranks, jobs, tmp_path)
+    whole = 2 * (n_ranks - 1) * N_NODES * HIDDEN * 4
+    rows = 2 * (n_ranks - 1) * N_NODES
+    coded = {"bf16": whole // 2, "8bit": rows * (4 + HIDDEN), "1bit": rows * (4 + HIDDEN // 8), "subset": rows * HIDDEN // 4 * 4}
+    for label, run in found.items():
+        wanted = coded.get(label) or whole * (2 if label.startswith("gcnii") else 1)
+        assert sent(run) == {wanted}, label
+        by_exchange = [name for name in run["rows"][0] if name.startswith("bytes_stage_")]
+        assert len(by_exchange) == 2 * (n_ranks - 1)
+        assert sum(int(run["rows"][0][name]) for name in by_exchange) == wanted
+        assert set(run["rows"][0]["bytes_received"].split()) == {str(wanted)}
+
+
+def test_the_halo_bytes_of_a_hybrid_are_those_of_the_plan(sources, tmp_path):
+    graph = generate_sbm(N_NODES, 8, 12, CLASSES, seed=2)
+    halo = statistics(graph, partition_graph(graph, 2, "metis", "volume"))["halo_rows"]
+    run = run_many(4, [job("a", sources / "plain-2.h5", model="resgcn", layers=6, method="gnnpipe-hybrid", epochs=3)], tmp_path)["a"]
+    first = run["rows"][0]
+    assert {int(first[f"bytes_{direction}_{hop}"]) for direction in ("forward", "backward") for hop in range(1, 7)} == {
+        halo * HIDDEN * 4}
+    stages = [name for name in first if name.startswith("bytes_stage_")]
+    assert sum(int(first[name]) for name in stages) == 2 * N_NODES * HIDDEN * 4
+    assert sent(run) == {6 * 2 * halo * HIDDEN * 4 + 2 * N_NODES * HIDDEN * 4}
+
+
+# -- checkpoints ----------------------------------------------------------------------------------------------------------
+
+def test_a_checkpoint_of_one_strategy_resumes_under_another(sources, tmp_path):
+    """The exact strategies take turns; together they end like any of them alone."""
+    settings = {"model": "gcnii", "checkpoint_every": 5, "layers": 5, "dropout": 0.5, "lr": 0.02}
+    turns = [("overlap", {}), ("gnnpipe", {"history": "none"}), ("mixgcn", {}), ("gnnpipe-hybrid", {"history": "none"}),
+             ("overlap", {})]
+    jobs = [job("turns" if k == 0 else f"turns-{k}", sources / "plain.h5", method=method, epochs=4 * (k + 1),
+                **settings | more | {"name": "turns", "resume": "auto"}) for k, (method, more) in enumerate(turns)]
+    jobs.append(job("alone", sources / "plain.h5", method="overlap", epochs=20, **settings))
+    found = run_many(2, jobs, tmp_path)
+    last = found[f"turns-{len(turns) - 1}"]
+    assert len(last["losses"]) == 20
+    np.testing.assert_allclose(last["losses"], found["alone"]["losses"], rtol=1e-4)
+
+
+# -- what is refused --------------------------------------------------------------------------------------------------------
+
+REFUSED = {"deep": ({"stages": 2, "layers": 1, "model": "gcn"}, "can be cut into 1 at most"),
+           "grid": ({"stages": 3}, "3 stages need 3 ranks, but 2 were started"),
+           "ways": ({"ways": 3}, "3 ways x 1 stages"), "odd": ({"ways": 2, "chunks": 3}, "multiple of 2"),
+           "many": ({"chunks": 500}, "500 chunks of a graph with 220 nodes"), "nodes": ({"codec": "nodes"}, "needs every one"),
+           "stale": ({"staleness_features": 1}, "there is one way"), "feedback": ({"codec": "4bit", "error_feedback": True}, "two chunks"),
+           "budget": ({"codec": "subset", "byte_budget": "1MB"}, "byte_budget"), "stored": ({"precision": "bf16"}, "precision"),
+           "blocking": ({"blocking": True}, "blocking"), "no-history": ({"history": "none", "history_hold": 5}, "no effect"),
+           "elsewhere": ({"method": "overlap", "chunks": 8}, "for parallel = 'layers' only")}
+
+
+def test_what_cannot_be_done_is_refused(sources, tmp_path):
+    jobs = [job(name, sources / "plain.h5", **{"method": "gnnpipe", "model": "gcnii"} | settings)
+            for name, (settings, _) in REFUSED.items()]
+    jobs += [job("parts", sources / "plain-8.h5", method="gnnpipe", chunks=12), job("shared", sources / "plain-8.h5", method="gnnpipe-hybrid"),
+             job("fits", sources / "plain-8.h5", method="gnnpipe", chunks=16)]
+    found = run_many(2, jobs, tmp_path)
+    for name, (_, words) in REFUSED.items():
+        assert found[name].get("error") == "ConfigError" and words in found[name]["message"], (name, found[name])
+    assert "multiple of 8" in found["parts"]["message"]
+    assert "losses" in found["shared"] and "losses" in found["fits"]
