@@ -28,13 +28,21 @@ NATIVE = setup.cfg setup.py pyproject.toml $(wildcard hpcgcn/backend/native/src/
 INSTALLED = $(VENV)/.installed
 TESTABLE = $(VENV)/.testable
 
-.PHONY: help setup demo test test-unit test-mpi test-gpu cluster-deps peers clean
+# The tests that start MPI jobs of their own.
+LAUNCHING = tests/whole tests/e2e tests/cuda/test_train.py
+# Of these, the ones whose jobs can as well be on several hosts.
+SPREADABLE = tests/whole tests/e2e/test_command_line.py tests/e2e/test_bad_input.py tests/e2e/test_interruptions.py
+LAB = jobs/lab/hosts --hosts 2
+
+.PHONY: help setup demo test test-unit test-mpi test-launching test-mpich test-lab test-gpu cluster-deps peers clean
 
 help:
 	@echo "make demo          generate a graph, train on $(RANKS) ranks, show the result"
 	@echo "make test          set up and run all tests"
 	@echo "make setup         only the virtual environment ($(VENV))"
 	@echo "make cluster-deps  Debian packages for the tests that need Slurm, network namespaces or Chromium (root)"
+	@echo "make test-mpich    the tests that use MPI, with MPICH, in an environment of its own"
+	@echo "make test-lab      the same over TCP between two lab hosts (root; make cluster-deps)"
 	@echo "make test-gpu      the CUDA tests on a machine with a GPU"
 	@echo "make clean         remove the virtual environment, builds and the demo's results"
 
@@ -70,6 +78,19 @@ test-mpi: $(TESTABLE)
 	  echo "== tests/mpi on $$ranks ranks"; \
 	  timeout 600 $(MPIEXEC) -n $$ranks $(BIN)/python -m pytest --with-mpi -q tests/mpi $(MPI_TEST_FLAGS); \
 	done
+
+test-launching: $(TESTABLE)
+	$(BIN)/python -m pytest $(LAUNCHING)
+
+test-mpich:
+	$(MAKE) MPI=mpich test-mpi test-launching
+
+test-lab: $(TESTABLE)
+	set -e; for ranks in 2 3 4; do \
+	  echo "== tests/mpi on $$ranks ranks on 2 hosts"; \
+	  timeout 600 $(LAB) --ranks $$ranks -- $(BIN)/python -m pytest --with-mpi -q tests/mpi $(MPI_TEST_FLAGS); \
+	done
+	HPCGCN_TEST_HOSTS=2 $(BIN)/python -m pytest $(SPREADABLE)
 
 test-gpu: $(TESTABLE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[cuda12]'

@@ -1,4 +1,7 @@
-"""Starting a program on several ranks from a test: `launch(2, ["hpcgcn", "train", ...])`. A hang fails, it never blocks."""
+"""Starting a program on several ranks from a test: `launch(2, ["hpcgcn", "train", ...])`. A hang fails, it never blocks.
+
+With HPCGCN_TEST_HOSTS=2 in the environment the ranks are on that many lab hosts and talk over TCP (`make test-lab`).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import contextlib
 import ctypes
 import functools
 import os
+import pathlib
 import shlex
 import shutil
 import signal
@@ -17,6 +21,8 @@ from dataclasses import dataclass
 import pytest
 
 PR_SET_PDEATHSIG = 1
+LAB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "jobs", "lab", "hosts")
+RANK_VARIABLES = (b"OMPI_COMM_WORLD_RANK", b"PMI_RANK")
 GRACE_SECONDS = 5        # between asking a job that hangs to end and ending it
 
 
@@ -63,16 +69,42 @@ def rank_environment(extra: dict[str, str] | None = None) -> dict[str, str]:
     return env | (extra or {})
 
 
+def lab_environment(extra: dict[str, str] | None = None) -> dict[str, str]:
+    """The environment of jobs/lab/hosts: with the launcher of this MPI, and the tools of root."""
+    env = rank_environment({"MPIEXEC": shlex.join(mpiexec())} | (extra or {}))
+    return env | {"PATH": env["PATH"] + ":/usr/sbin:/sbin"}
+
+
+def n_hosts(n_ranks: int) -> int:
+    """On how many lab hosts a job of this size runs; 0: on this machine, as it is."""
+    wanted = int(os.environ.get("HPCGCN_TEST_HOSTS", "0"))
+    return min(wanted, n_ranks) if n_ranks > 1 else 0
+
+
 def command(n_ranks: int, args: list) -> list[str]:
     """The whole command line of a job."""
+    if n_hosts(n_ranks):
+        return [LAB, "--hosts", str(n_hosts(n_ranks)), "--ranks", str(n_ranks), "--", *map(os.fspath, args)]
     oversubscribe = ["--oversubscribe"] if is_open_mpi() else []
     return [*mpiexec(), *oversubscribe, "-n", str(n_ranks), *map(os.fspath, args)]
 
 
 def start(n_ranks: int, args: list, *, cwd=None, env=None, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
     """The job as a Popen object, in a session of its own; end it with `end`."""
-    return subprocess.Popen(command(n_ranks, args), cwd=cwd, env=rank_environment(env), stdout=stdout, stderr=stderr,
+    environment = lab_environment(env) if n_hosts(n_ranks) else rank_environment(env)
+    return subprocess.Popen(command(n_ranks, args), cwd=cwd, env=environment, stdout=stdout, stderr=stderr,
                             stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=end_with_parent)
+
+
+def ranks_of(mark: str) -> list[int]:
+    """Process ids of the ranks of a job that run, in order of rank: those with `mark` among their arguments."""
+    found = {}
+    for process in pathlib.Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            if process.name.isdigit() and mark.encode() in (process / "cmdline").read_bytes().split(b"\0"):
+                variables = dict(line.partition(b"=")[::2] for line in (process / "environ").read_bytes().split(b"\0"))
+                found |= {int(variables[name]): int(process.name) for name in RANK_VARIABLES if name in variables}
+    return [found[rank] for rank in sorted(found)]
 
 
 def end_with_parent():

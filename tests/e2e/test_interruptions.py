@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from launch import end, launch, start
+from launch import end, launch, ranks_of, start
 
 from hpcgcn.graph.generate import generate_sbm
 from hpcgcn.graph.store import write_graph
@@ -31,13 +31,6 @@ def wait_for(condition, seconds=60):
 
 def checkpoints(folder, name):
     return checkpoint.checkpoint_folders(str(folder / "runs" / name / "checkpoints"))
-
-
-def ranks_of(name: str) -> list[int]:
-    """Process ids of the ranks of a run, found by their command line."""
-    found = subprocess.run(["pgrep", "-f", f"python.*--name {name}( |$)"], capture_output=True, text=True).stdout.split()
-    launchers = subprocess.run(["pgrep", "-f", f"mpiexec.*--name {name}( |$)"], capture_output=True, text=True).stdout.split()
-    return sorted(int(pid) for pid in set(found) - set(launchers))
 
 
 def final(folder, name):

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 from labs import JOBS, need, processes_with, wait_until
-from launch import end, launch, mpiexec, rank_environment
+from launch import end, lab_environment, launch
 
 from hpcgcn.graph.generate import generate_sbm
 from hpcgcn.graph.store import write_graph
@@ -19,17 +19,12 @@ need("ip", "tc", "nsenter", "taskset")
 LAB = str(JOBS / "lab" / "hosts")
 
 
-def environment() -> dict[str, str]:
-    env = rank_environment({"MPIEXEC": " ".join(mpiexec())})
-    return env | {"PATH": env["PATH"] + ":/usr/sbin:/sbin"}
-
-
 def lab(*args, cwd=None, timeout=120) -> subprocess.CompletedProcess:
-    return subprocess.run([LAB, *map(str, args)], cwd=cwd, env=environment(), capture_output=True, text=True, timeout=timeout)
+    return subprocess.run([LAB, *map(str, args)], cwd=cwd, env=lab_environment(), capture_output=True, text=True, timeout=timeout)
 
 
 def links() -> str:
-    return subprocess.run(["ip", "-brief", "link"], capture_output=True, text=True, env=environment(), check=True).stdout
+    return subprocess.run(["ip", "-brief", "link"], capture_output=True, text=True, env=lab_environment(), check=True).stdout
 
 
 @pytest.fixture(scope="module")
@@ -65,12 +60,27 @@ def test_hosts_have_names_links_of_the_rate_and_nothing_else():
     assert links() == before
 
 
+def test_ranks_are_shared_out_evenly():
+    done = lab("--hosts", 2, "--ranks", 3, "--", "sh", "-c", "hostname")
+    assert (done.returncode, sorted(done.stdout.split())) == (0, ["h1", "h1", "h2"]), done.stderr
+
+
+def test_feature_parallelism_shares_memory_on_a_host_and_not_between_them(folder):
+    """mixgcn keeps the adjacency once a host, in a window of that host's ranks."""
+    args = ["hpcgcn", "train", "g.h5", "--hidden", "16", "--epochs", "8", "--method", "mixgcn"]
+    done = lab("--hosts", 2, "--ranks", 3, "--", *args, "--name", "tcp-mixgcn", cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    launch(3, [*args, "--name", "memory-mixgcn"], cwd=folder).check()
+    np.testing.assert_allclose(final(folder, "tcp-mixgcn").parameters, final(folder, "memory-mixgcn").parameters, rtol=1e-4,
+                               atol=1e-6)
+
+
 def test_exit_code_of_the_command_is_the_labs():
     assert lab("--", "sh", "-c", "exit 75").returncode == 75
 
 
 def test_two_labs_at_once_do_not_meet():
-    jobs = [subprocess.Popen([LAB, "--", "sh", "-c", "hostname; sleep 2"], env=environment(), stdout=subprocess.PIPE,
+    jobs = [subprocess.Popen([LAB, "--", "sh", "-c", "hostname; sleep 2"], env=lab_environment(), stdout=subprocess.PIPE,
                              stderr=subprocess.PIPE, text=True) for _ in range(2)]
     try:
         for job in jobs:
@@ -87,7 +97,7 @@ def test_a_lab_that_is_killed_takes_everything_with_it(tmp_path, number):
     mark = f"{tmp_path}/the-command"
     before = links()
     job = subprocess.Popen([LAB, "--", "sh", "-c", f"echo up > $OMPI_COMM_WORLD_RANK$PMI_RANK.up; exec tail -f /dev/null {mark}"],
-                           cwd=tmp_path, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                           cwd=tmp_path, env=lab_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                            start_new_session=True)
     try:
         wait_until(lambda: len(list(tmp_path.glob("*.up"))) == 2, "both ranks")
@@ -110,6 +120,7 @@ def test_a_link_can_change_while_the_command_runs():
     (["--rate", "fast", "--", "true"], "1gbit"),
     (["--change", "5:h9:down", "--", "true"], "no host h9"),
     (["--hosts", "0", "--", "true"], "1 to 250 hosts"),
+    (["--hosts", "3", "--ranks", "2", "--", "true"], "at least one rank"),
     (["--hosts", "2"], "usage"),
 ])
 def test_wrong_arguments_are_explained(args, words):
