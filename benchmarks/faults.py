@@ -62,15 +62,16 @@ class Fault:
     share: float                         # of a file that is cut short
 
 
-def draw(seed: int, number: int, attempt: int, kinds: list[str]) -> Fault:
+def draw(args: argparse.Namespace, number: int, attempt: int) -> Fault:
     """Fault `number` of a seed. All kinds come equally often, in an order of their own in every round."""
-    order = random.Random(f"{seed} {number // len(kinds)}").sample(kinds, len(kinds))
-    kind, rng = order[number % len(kinds)], random.Random(f"{seed} {number} {attempt}")
-    n_ranks = rng.choice((2, 3))
+    kinds = args.kinds
+    order = random.Random(f"{args.seed} {number // len(kinds)}").sample(kinds, len(kinds))
+    kind, rng = order[number % len(kinds)], random.Random(f"{args.seed} {number} {attempt}")
+    n_ranks = rng.choice(args.ranks)
     moment = rng.choice(KINDS[kind].moments)
     again = moment == "start" and rng.random() < 0.5
     return Fault(number, kind, rng.choice(KINDS[kind].variants), n_ranks, rng.randrange(n_ranks),
-                 KINDS[kind].needs_hosts or rng.random() < 0.5, rng.choice(METHODS), moment,
+                 KINDS[kind].needs_hosts or rng.random() < 0.5, rng.choice(args.methods), moment,
                  rng.randrange(1, int(EPOCHS * KINDS[kind].latest)),
                  rng.uniform(0, {"start": 1.5, "epoch": 0.05, "checkpoint": 0.004}[moment]), again,
                  rng.choice((0, 0, 4096, 20_000, 60_000)), rng.uniform(0.001, 0.95))
@@ -210,24 +211,24 @@ def restart_problems(job: Job, kept: int, wanted: str) -> list[str]:
     return problems
 
 
-def settle(bench: Bench, seed: int, number: int, kinds: list[str]) -> dict:
+def settle(bench: Bench, args: argparse.Namespace, number: int) -> dict:
     """Draw and inject until it strikes."""
     for attempt in range(ATTEMPTS):
-        fault = draw(seed, number, attempt, kinds)
-        folder = bench.work / f"fault-{seed}-{number}-{attempt}"
+        fault = draw(args, number, attempt)
+        folder = bench.work / f"fault-{args.seed}-{number}-{attempt}"
         shutil.rmtree(folder, ignore_errors=True)
         try:
-            return {"seed": seed, **inject(bench, fault, folder)}
+            return {"seed": args.seed, **inject(bench, fault, folder)}
         except Missed:
             continue
         except Exception:                # noqa: BLE001 - one that cannot be told must not end the others
-            return failed(seed, fault, traceback.format_exc())
+            return failure(args.seed, fault, traceback.format_exc())
         finally:
             subprocess.run(["umount", "--quiet", folder / "disk"], stderr=subprocess.DEVNULL)
-    return failed(seed, fault, f"came too late {ATTEMPTS} times")
+    return failure(args.seed, fault, f"came too late {ATTEMPTS} times")
 
 
-def failed(seed: int, fault: Fault, why: str) -> dict:
+def failure(seed: int, fault: Fault, why: str) -> dict:
     return {"seed": seed, **asdict(fault), "ended": False, "broken": 0, "resumed": False, "seconds": 0.0, "problems": [why]}
 
 
@@ -238,6 +239,8 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("-n", type=int, default=200, help="faults (200)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kinds", nargs="+", choices=tuple(KINDS), default=list(KINDS))
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), help=f"of the jobs ({' '.join(METHODS)})")
+    parser.add_argument("--ranks", nargs="+", type=int, default=[2, 3], help="of the jobs (2 3)")
     parser.add_argument("--jobs", type=int, default=3, help="faults at a time (3): they mostly wait")
     parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path(tempfile.gettempdir()) / "hpcgcn-faults",
                         help="folders of the jobs, and faults.jsonl")
@@ -252,7 +255,7 @@ def inject_all(args: argparse.Namespace) -> list[dict]:
     kept = [json.loads(line) for line in listing.read_text().splitlines()] if listing.exists() else []
     found = {r["number"]: r for r in kept if r["seed"] == args.seed and r["number"] < args.n and r["kind"] in args.kinds}
     with ThreadPoolExecutor(args.jobs) as pool, open(listing, "a") as file:
-        waiting = [pool.submit(settle, bench, args.seed, number, args.kinds) for number in range(args.n) if number not in found]
+        waiting = [pool.submit(settle, bench, args, number) for number in range(args.n) if number not in found]
         for future in as_completed(waiting):
             record = future.result()
             found[record["number"]] = record
@@ -302,9 +305,9 @@ def main(argv: list[str]) -> int:
         records = inject_all(args)
         if not args.no_page:
             page(args, records)
-        failed = [r["number"] for r in records if r["problems"]]
-        print(f"{len(records)} faults, {len(records) - len(failed)} as they should be" + (f"; not: {failed}" if failed else ""))
-        return 1 if failed else 0
+        wrong = [r["number"] for r in records if r["problems"]]
+        print(f"{len(records)} faults, {len(records) - len(wrong)} as they should be" + (f"; not: {wrong}" if wrong else ""))
+        return 1 if wrong else 0
     if os.geteuid() != 0:
         print("benchmarks/faults.py: needs root, for the lab's hosts, mounts and control groups", file=sys.stderr)
         return 2
