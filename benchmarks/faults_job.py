@@ -165,9 +165,12 @@ def n_checkpoints(run_folder: pathlib.Path) -> int:
 
 
 def digest(run_folder: pathlib.Path) -> str:
-    """Of the parameters and moments at the end of a run."""
+    """Of the parameters and moments at the end of a run; "" if it has no checkpoint."""
     from hpcgcn.train import checkpoint
-    epochs, path = checkpoint.checkpoint_folders(str(run_folder / "checkpoints"))[-1]
+    found = checkpoint.checkpoint_folders(str(run_folder / "checkpoints"))
+    if not found:
+        return ""
+    epochs, path = found[-1]
     snapshot = checkpoint.load(path)
     arrays = (snapshot.parameters, snapshot.m, snapshot.v)
     return f"{epochs} " + hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
