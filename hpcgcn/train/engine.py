@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,11 @@ from hpcgcn.nn.steps import Moment
 from hpcgcn.parallel.features import FeatureStrategy
 from hpcgcn.parallel.partition import PartitionStrategy
 from hpcgcn.parallel.single import SingleStrategy
+
+
+# Into how many blocks transposes are cut: what is tried if none is given, passes of each (the first one warms up), and what
+# is used where nothing is worth trying.
+BLOCK_CHOICES, TRIALS, USUAL_BLOCKS = (1, 2, 4, 8, 16), 3, 4
 
 
 @dataclass
@@ -37,8 +43,9 @@ class Engine:
     """Runs a model over one graph, forward and backward. Parameters are shared between engines."""
 
     def __init__(self, comm, backend, part: Part, shape: Shape, parameters, *, seed: int, parallel: str,
-                 precision: str = "fp32", blocking: bool = False, precompute: bool = False, n_blocks: int = 4,
+                 precision: str = "fp32", blocking: bool = False, precompute: bool = False, n_blocks: int = 0,
                  n_sparse: int = 0, make_policies=None):
+        """n_blocks: into how many blocks transposes are cut (parallel = 'features'); 0: what an epoch is fastest with."""
         self.comm, self.backend, self.shape, self.parameters = comm, backend, shape, parameters
         self.seed, self.parallel, self.precision, self.blocking = seed, parallel, precision, blocking
         self.n_blocks, self.n_sparse = n_blocks, n_sparse
@@ -51,6 +58,8 @@ class Engine:
         self.model = build_model(backend, shape, parameters, workspace, inputs)
         # Training's exchanges depend on the hops' widths and on how many rows travel: known only now.
         self.policies = make_policies(self) if make_policies else None
+        if parallel == "features" and not n_blocks:
+            self.n_blocks = self._fastest_blocks()
         self.strategy = self._strategy(self.model, self.policies)
 
     # -- set-up -------------------------------------------------------------------------------------------------------
@@ -61,9 +70,28 @@ class Engine:
         policies = policies or (lambda hop, direction: plain)
         if self.parallel == "features":
             return FeatureStrategy(self.comm, self.backend, self.local, model, policies, plain, seed=self.seed,
-                                   n_blocks=self.n_blocks, aggregators=list(range(self.n_sparse)))
+                                   n_blocks=self.n_blocks or USUAL_BLOCKS, aggregators=list(range(self.n_sparse)))
         return PartitionStrategy(self.comm, self.backend, self.local, model, policies, plain, seed=self.seed,
                                  blocking=self.blocking, precision=self.precision)
+
+    def _fastest_blocks(self) -> int:
+        """The number of blocks with the fastest epoch, each tried in turn on this very model; all ranks agree on it."""
+        seconds = {}
+        for n_blocks in BLOCK_CHOICES if self.comm.size > 1 else (USUAL_BLOCKS,):
+            self.n_blocks = n_blocks
+            self.strategy = self._strategy(self.model, self.policies)
+            seconds[n_blocks] = min(self._timed_pass() for _ in range(TRIALS))
+            self.strategy.close()
+        return min(seconds, key=seconds.get)
+
+    def _timed_pass(self) -> float:
+        """Seconds of a training pass on the slowest rank. It leaves gradients, which the next pass overwrites, and nothing else."""
+        from mpi4py import MPI
+        self.comm.Barrier()
+        began = time.perf_counter()
+        self.train_pass(0)
+        self.backend.synchronize()
+        return self.comm.allreduce(time.perf_counter() - began, MPI.MAX)
 
     def _labels(self, part: Part) -> Labels:
         order, backend = self.local.order, self.backend

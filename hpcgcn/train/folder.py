@@ -69,17 +69,17 @@ class RunFolder:
                 os.fsync(file.fileno())
             os.replace(temporary, os.path.join(self.path, name))
 
-    def write_stages(self, ends: list[int]):
-        """How a pipeline divided the layers: it was measured, and a resumed run must not divide them otherwise."""
-        self._write("stages.json", json.dumps({"ends": ends}) + "\n")
+    def write_choices(self, choices: dict):
+        """What was chosen by measuring at start: a resumed run must not choose otherwise."""
+        self._write("choices.json", json.dumps(choices) + "\n")
 
-    def read_stages(self) -> list[int] | None:
-        """The division that an earlier start made, or None."""
-        path = os.path.join(self.path, "stages.json")
+    def read_choices(self) -> dict:
+        """What an earlier start chose; empty if there was none."""
+        path = os.path.join(self.path, "choices.json")
         if not os.path.exists(path):
-            return None
+            return {}
         with open(path) as file:
-            return json.load(file)["ends"]
+            return json.load(file)
 
     def write_summary(self, summary: dict):
         """summary.json, whole or not at all."""

@@ -77,11 +77,11 @@ def _train(source, config: Config, comm, watchdog: Watchdog) -> Result:
     if finished:
         say(f"{folder.path} is finished ({config.epochs} epochs): nothing to do")
         return Result(folder.path, finished, 0)
-    stages = on_root(comm, folder.read_stages) if config.resume != "never" else None
+    chosen = on_root(comm, folder.read_choices) if config.resume != "never" else {}
     with agree(comm):
-        trainer = Trainer(comm, backend, part, config, stages)
-    if trainer.layered and comm.rank == 0:
-        folder.write_stages(trainer.engine.ends)
+        trainer = Trainer(comm, backend, part, config, chosen)
+    if comm.rank == 0 and trainer.chosen:
+        folder.write_choices(trainer.chosen)
     del part
     _resume(trainer, folder, say)
     try:

@@ -57,8 +57,10 @@ def learning_rate(config: Config, epoch: int) -> float:
 class Trainer:
     """A model, its graph and its optimiser on this rank."""
 
-    def __init__(self, comm, backend, part: Part, config: Config, stages: list[int] | None = None):
-        """stages: how an earlier start of this run divided the layers (parallel = 'layers')."""
+    def __init__(self, comm, backend, part: Part, config: Config, chosen: dict | None = None):
+        """chosen: what an earlier start of this run chose by measuring: {"ends": how layers were divided} for parallel =
+        'layers', {"blocks": how transposes are cut} for parallel = 'features'."""
+        chosen = chosen or {}
         self.comm, self.backend, self.config = comm, backend, config
         if config.parallel == "single" and comm.size > 1:
             raise ConfigError(f"parallel = 'single' is for one rank, but {comm.size} were started: each would see only its own "
@@ -69,12 +71,13 @@ class Trainer:
         kind = StageParameters if self.layered else Parameters
         self.parameters = kind(backend, parameter_specs(self.shape), config.seed)
         training_part = restrict(self.grid.ways if self.layered else comm, part, part.split == TRAIN) if config.inductive else part
-        self.engine = self._engine(training_part, precomputes(config, part), self._policies, stages)
+        self.engine = self._engine(training_part, precomputes(config, part), self._policies, chosen)
         if self.engine.labels.n_train == 0:
             raise GraphError("the graph has no labelled training nodes: `hpcgcn info` shows its splits; "
                              "another split may be chosen with --split-index")
-        ends = self.engine.ends if self.layered else None
-        self.evaluator = self._engine(part, precomputes(config, part), None, ends) if config.inductive else self.engine
+        self.chosen = ({"ends": self.engine.ends} if self.layered else
+                       {"blocks": self.engine.n_blocks} if config.parallel == "features" else {})
+        self.evaluator = self._engine(part, precomputes(config, part), None, self.chosen) if config.inductive else self.engine
         self.owner = Staged(self.grid, self.parameters) if self.layered else Replicated(comm, self.parameters)
         decay = config.weight_decay
         self.optimiser = Adam(self.parameters, weight_decay={
@@ -83,16 +86,17 @@ class Trainer:
         self.best = Best()
         self.epoch = 0                       # epochs done
 
-    def _engine(self, part: Part, precompute: bool, make_policies, ends: list[int] | None):
+    def _engine(self, part: Part, precompute: bool, make_policies, chosen: dict):
         """What runs the model over a graph."""
         config, comm = self.config, self.comm
         if self.layered:
             return PipelineEngine(self.grid, self.backend, part, self.shape, self.parameters, seed=config.seed,
-                                  settings=PipelineSettings.of(config), precompute=precompute, ends=ends, make_policies=make_policies)
+                                  settings=PipelineSettings.of(config), precompute=precompute, ends=chosen.get("ends"),
+                                  make_policies=make_policies)
         parallel = config.parallel if config.parallel != "auto" else "single" if comm.size == 1 else "partition"
         return Engine(comm, self.backend, part, self.shape, self.parameters, make_policies=make_policies, seed=config.seed,
                       parallel=parallel, precision=config.precision, blocking=config.blocking, precompute=precompute,
-                      n_blocks=config.feature_blocks or 4, n_sparse=sparse_ranks(config, comm.size))
+                      n_blocks=config.feature_blocks or chosen.get("blocks", 0), n_sparse=sparse_ranks(config, comm.size))
 
     def _policies(self, engine: Engine):
         """Training's exchange policies, once the hops and the number of rows that travel are known."""
@@ -203,6 +207,7 @@ def describe(trainer: Trainer) -> dict:
             "hosts": trainer.comm.allgather(socket.gethostname()),
             "work": trainer.comm.allgather((strategy.role, strategy.multiply_adds())),
             **({"pipeline": trainer.engine.facts()} if trainer.layered else {}),
+            **({"feature_blocks": trainer.engine.n_blocks} if trainer.config.parallel == "features" else {}),
             "parameters": trainer.owner.size, **trainer.backend.describe(), "config": to_toml(trainer.config)}
 
 

@@ -147,6 +147,19 @@ def test_a_stale_run_resumes_bit_for_bit(sources, tmp_path):
     assert found["halved"]["digest"] == found["straight"]["digest"]
 
 
+def test_a_number_of_blocks_that_was_measured_is_kept(sources, tmp_path):
+    """The choice depends on the machine; what follows from it must not, and a resumed run must not choose again."""
+    stale = {"method": "mixgcn", "staleness_features": 1, "staleness_gradients": 1, "checkpoint_every": 7}
+    tuned = job("tuned", sources / "plain.h5", feature_blocks=0, **stale)
+    again = job("tuned", sources / "plain.h5", feature_blocks=0, forget_after=7, resume="must", **stale)
+    first = run_many(3, [tuned], tmp_path)["tuned"]
+    n_blocks = first["summary"]["feature_blocks"]
+    assert n_blocks in (1, 2, 4, 8, 16)
+    found = run_many(3, [again, job("fixed", sources / "plain.h5", feature_blocks=n_blocks, **stale)], tmp_path)
+    assert found["tuned"]["summary"]["feature_blocks"] == n_blocks
+    assert found["tuned"]["digest"] == found["fixed"]["digest"] == first["digest"]
+
+
 REFUSED = {"nodes": ({"codec": "nodes"}, "moves every row"), "smooth": ({"staleness_features": 1, "smooth_features": 0.9}, "smoothing"),
            "budget": ({"codec": "subset", "byte_budget": "1MB"}, "byte_budget"), "roles": ({"sparse_ranks": 2}, "leaves no rank"),
            "stored": ({"precision": "bf16"}, "precision"), "blocking": ({"blocking": True}, "blocking"),
