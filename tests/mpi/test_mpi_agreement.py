@@ -1,5 +1,7 @@
 """What every rank must do together: errors, results of one rank, and the end of a run."""
 
+import socket
+
 import numpy as np
 import pytest
 
@@ -23,6 +25,21 @@ def test_an_error_of_any_rank_is_raised_on_all(comm, who):
             raise ConfigError(f"a mistake of {comm.rank}")
     assert caught.value.agreed
     assert len(set(comm.allgather(str(caught.value)))) == 1
+
+
+def test_an_error_of_some_ranks_names_the_first_and_its_host(comm):
+    last = comm.size - 1
+    with pytest.raises(ConfigError) as caught, agree(comm):
+        if comm.rank == last:
+            raise ConfigError("mine alone")
+    own = comm.bcast(f"[rank {comm.rank} on host {socket.gethostname()}]", root=last)
+    assert str(caught.value) == ("mine alone" if comm.size == 1 else f"mine alone {own}")
+
+
+def test_an_error_of_all_ranks_names_none(comm):
+    with pytest.raises(ConfigError) as caught, agree(comm):
+        raise ConfigError("the same for all")
+    assert str(caught.value) == "the same for all"
 
 
 def test_the_lowest_rank_speaks(comm):
@@ -51,10 +68,14 @@ def test_on_root_gives_its_result_to_all(comm):
 
 
 def test_on_root_gives_its_error_to_all(comm):
-    def fail():
-        raise FileError("no such file")
-    with pytest.raises(FileError, match="no such file"):
-        on_root(comm, fail)
+    def fail(kind):
+        raise kind("no such thing")
+    with pytest.raises(FileError, match="no such thing") as caught:
+        on_root(comm, fail, FileError)
+    assert ("[rank 0 on host" in str(caught.value)) == (comm.size > 1)       # a file may be missing there alone
+    with pytest.raises(ConfigError) as caught:
+        on_root(comm, fail, ConfigError)
+    assert str(caught.value) == "no such thing" and caught.value.agreed
 
 
 def test_local_ranks_number_the_ranks_of_a_host(comm):

@@ -1,0 +1,113 @@
+"""The watchdog's judgement, with a second rank that is played: silent, alive and stuck, or getting on."""
+
+import os
+import threading
+import time
+
+import pytest
+
+from hpcgcn.mpi import watchdog
+from hpcgcn.mpi.watchdog import Watchdog, headway
+
+
+class TwoRanks:
+    """Rank 0 of two; rank 1 is on host h2."""
+
+    rank, size = 0, 2
+
+    def __init__(self):
+        self.aborted = threading.Event()
+
+    def allgather(self, mine):
+        return [mine, ("h2", "")]
+
+    def Abort(self, code):
+        self.aborted.set()
+
+
+@pytest.fixture
+def comm(monkeypatch):
+    for name, value in (("BEAT_SECONDS", 0.02), ("LEAST_SILENCE", 0.2), ("MOST_SILENCE", 0.2)):
+        monkeypatch.setattr(watchdog, name, value)
+    monkeypatch.setattr(watchdog.signal, "alarm", lambda seconds: None)
+    return TwoRanks()
+
+
+class Other:
+    """Rank 1's heartbeat."""
+
+    def __init__(self, watched: Watchdog):
+        self.path, self.end = os.path.join(watched.folder, "rank-1"), threading.Event()
+        self.thread = threading.Thread(target=self.beat)
+
+    def beat(self):
+        count = 0
+        while not self.end.wait(0.02):
+            count += 1
+            with open(self.path, "w") as file:
+                file.write(f"{count} epoch 7")
+
+    def __enter__(self):
+        self.thread.start()
+
+    def __exit__(self, *exc):
+        self.end.set()
+        self.thread.join()
+        os.remove(self.path)
+
+
+def test_a_silent_rank_ends_the_job_at_any_time(comm, tmp_path, capfd):
+    with Watchdog(comm, str(tmp_path), 0.2):
+        assert comm.aborted.wait(20)
+    said = capfd.readouterr().err
+    assert "rank 1 on host h2" in said and "no sign of life" in said
+
+
+def test_ranks_that_are_alive_have_more_patience_outside_of_epochs(comm, tmp_path, capfd):
+    with Watchdog(comm, str(tmp_path), 0.3) as watched, Other(watched):
+        assert not comm.aborted.wait(1.5)           # 5 limits
+        with watched.impatient():
+            assert comm.aborted.wait(20)
+    said = capfd.readouterr().err
+    assert "all ranks are alive" in said and "rank 1 on host h2: epoch 7" in said
+
+
+def test_patience_ends_too(comm, tmp_path):
+    with Watchdog(comm, str(tmp_path), 0.05) as watched, Other(watched):
+        assert comm.aborted.wait(20)
+
+
+def test_headway_keeps_the_job_alive(comm, tmp_path):
+    with Watchdog(comm, str(tmp_path), 0.3) as watched, watched.impatient():
+        limit = time.monotonic() + 1.5
+        while time.monotonic() < limit:
+            headway()
+            assert not comm.aborted.wait(0.01)
+
+
+def test_nothing_is_left_behind_and_nothing_else_removed(comm, tmp_path):
+    with Watchdog(comm, str(tmp_path / "new"), 5):
+        assert len(list((tmp_path / "new").iterdir())) == 1
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "old").mkdir()
+    with Watchdog(comm, str(tmp_path / "old"), 5):
+        pass
+    assert list((tmp_path / "old").iterdir()) == []
+
+
+def test_folders_of_jobs_that_were_killed_are_removed_in_time(comm, tmp_path):
+    for name, age in (("dead", 7200), ("living", 0)):
+        folder = tmp_path / f"{watchdog.FOLDER}{name}"
+        folder.mkdir()
+        (folder / "rank-0").write_text("1 epoch 3")
+        for path in (folder / "rank-0", folder):
+            os.utime(path, (time.time() - age,) * 2)
+    with Watchdog(comm, str(tmp_path), 5):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == [f"{watchdog.FOLDER}living"]
+
+
+def test_no_place_for_heartbeats_is_no_error_of_its_own(comm, tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    with Watchdog(comm, str(tmp_path / "file"), 5) as watched:
+        assert watched.folder == ""
