@@ -1,6 +1,7 @@
 """jobs/lab/hosts: hosts with a limited network on this machine, which leave no trace however they end."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -73,6 +74,14 @@ def test_feature_parallelism_shares_memory_on_a_host_and_not_between_them(folder
     launch(3, [*args, "--name", "memory-mixgcn"], cwd=folder).check()
     np.testing.assert_allclose(final(folder, "tcp-mixgcn").parameters, final(folder, "memory-mixgcn").parameters, rtol=1e-4,
                                atol=1e-6)
+
+
+def test_exchanges_between_hosts():
+    """A sample of `make test-lab`: two ranks on one host, one on the other."""
+    mpi = JOBS.parent / "tests" / "mpi"
+    done = lab("--hosts", 2, "--ranks", 3, "--", sys.executable, "-m", "pytest", "--with-mpi", "-q", "-p", "no:cacheprovider",
+               mpi / "test_mpi_transfer.py", mpi / "test_mpi_halo.py", mpi / "test_mpi_agreement.py", timeout=240)
+    assert done.returncode == 0 and len(re.findall(r"\d+ passed", done.stdout)) == 3, done.stdout[-5000:] + done.stderr[-3000:]
 
 
 def test_exit_code_of_the_command_is_the_labs():
