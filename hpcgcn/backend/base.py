@@ -105,6 +105,18 @@ class Backend(abc.ABC):
         The row's entries alone fix the order of its sums: they depend neither on `rows` nor on the number of threads.
         """
 
+    def gather_store(self, shape, precision: str, reuse: float):
+        """A place where rows wait for spmm to gather them, each about `reuse` times, in the layout that suits it best.
+
+        Takes the place of x in spmm once all rows are stored, and can be sliced by rows. None: gather from x itself.
+        precision is "fp32" (as x) or "bf16".
+        """
+        return self.zeros(shape, np.uint16) if precision == "bf16" else None
+
+    def store_rows(self, x, store, rows):
+        """Rows (start, stop) of x into a place that gather_store gave."""
+        self.convert(x[slice(*rows)], store[slice(*rows)])
+
     @abc.abstractmethod
     def spmm_transposed_add(self, matrix, x, out, rows=None):
         """out += A[rows]^T @ x[rows]; x (n_rows, width), out (n_columns, width). Deterministic."""

@@ -74,23 +74,40 @@ def scales(normalisation: str, degree: np.ndarray, halo_degree: np.ndarray, dtyp
     return ((safe ** -0.5).astype(dtype),) * 2 + ((halo_safe ** -0.5).astype(dtype),)
 
 
-class Storage:
-    """The rows that an aggregation gathers, kept in 16 bits if asked for (arithmetic stays as it is)."""
+class GatherStores:
+    """Where rows wait to be gathered. A hop is gathered from while the next one's rows arrive, so two in turn do."""
 
-    def __init__(self, backend, source, precision: str):
-        self.backend, self.source = backend, source
-        self.narrow = backend.zeros(source.shape, np.uint16) if precision == "bf16" else None
+    def __init__(self, backend, precision: str):
+        self.backend, self.precision, self._stores = backend, precision, {}
+
+    def storage(self, what: str, source, turn: int, reuse: float) -> "Storage":
+        """For rows gathered `reuse` times on average; fields of one kind, shape and turn share a place."""
+        key = (what, turn % 2, tuple(source.shape), reuse)
+        if key not in self._stores:
+            self._stores[key] = self.backend.gather_store(source.shape, self.precision, reuse)
+        return Storage(self.backend, source, self._stores[key])
+
+
+class Storage:
+    """The rows that an aggregation gathers: as they are, or in 16 bits or another layout (arithmetic stays as it is)."""
+
+    def __init__(self, backend, source, store=None):
+        self.backend, self.source, self.store = backend, source, store
 
     def keep(self, rows: Rows):
         """These rows of the source are ready."""
-        if self.narrow is not None:
-            block = slice(*rows)
-            self.backend.convert(self.source[block], self.narrow[block])
+        if self.store is not None:
+            self.backend.store_rows(self.source, self.store, rows)
 
     @property
     def rows(self):
         """What the SpMM gathers from."""
-        return self.source if self.narrow is None else self.narrow
+        return self.source if self.store is None else self.store
+
+
+def reuse(matrix) -> float:
+    """How often a column is gathered, on average."""
+    return matrix.nnz / max(matrix.shape[1], 1)
 
 
 def gathers_gradient(hop: Hop) -> bool:

@@ -13,7 +13,8 @@ import numpy as np
 from hpcgcn.exchange.codecs import Rows as MessageRows
 from hpcgcn.exchange.exchange import Exchange, Policy, Route
 from hpcgcn.mpi.progress import Progress, recognise_hosts
-from hpcgcn.parallel.base import Aggregation, Storage, Strategy, gathers_gradient, row_blocks, scales
+from hpcgcn.parallel.base import (Aggregation, GatherStores, Strategy, gathers_gradient, reuse, row_blocks,
+                                  scales)
 
 # Tags keep apart: direction, training or evaluation, and the hop.
 FORWARD_TAG, BACKWARD_TAG, EVALUATION_TAG = 1000, 2000, 3000
@@ -58,11 +59,12 @@ class Cut:
 class HaloForward(Aggregation):
     """out = A_inner x + A_outer halo(x)."""
 
-    def __init__(self, cut: Cut, x, out, exchange: Exchange, blocking: bool, precision: str, progress: Progress):
+    def __init__(self, cut: Cut, x, out, exchange: Exchange, blocking: bool, stores: GatherStores, turn: int,
+                 progress: Progress):
         self.cut, self.x, self.out, self.exchange = cut, x, out, exchange
         self.blocking, self.progress = blocking, progress
-        self.storage = Storage(cut.backend, x, precision)
-        self.halo_storage = Storage(cut.backend, exchange.received, precision) if precision == "bf16" else None
+        self.storage = stores.storage("owned", x, turn, reuse(cut.inner))
+        self.halo_storage = stores.storage("halo", exchange.received, turn, reuse(cut.outer))
         width = out.shape[1]
         self.interior = row_blocks(0, cut.n_interior, width)
         self.boundary = row_blocks(cut.n_interior, cut.n_owned, width)
@@ -93,8 +95,6 @@ class HaloForward(Aggregation):
             yield start, stop
 
     def _stored(self, halo):
-        if self.halo_storage is None:
-            return halo
         self.halo_storage.source = halo
         self.halo_storage.keep((0, halo.shape[0]))
         return self.halo_storage.rows
@@ -103,10 +103,11 @@ class HaloForward(Aggregation):
 class HaloBackward(Aggregation):
     """dx (= or +=) A_inner^T dz, plus what the ranks that read my rows send: their A_outer^T dz."""
 
-    def __init__(self, cut: Cut, dz, dx, adds: bool, exchange: Exchange, blocking: bool, precision: str, progress: Progress):
+    def __init__(self, cut: Cut, dz, dx, adds: bool, exchange: Exchange, blocking: bool, stores: GatherStores,
+                 turn: int, progress: Progress):
         self.cut, self.dz, self.dx, self.adds, self.exchange = cut, dz, dx, adds, exchange
         self.blocking, self.progress = blocking, progress
-        self.storage = Storage(cut.backend, dz, precision)
+        self.storage = stores.storage("owned", dz, turn, reuse(cut.inner_t))
         self.halo_gradient = cut.backend.zeros((cut.local.n_halo, dz.shape[1]))
         width = dz.shape[1]
         self.interior = row_blocks(0, cut.n_interior, width)
@@ -150,7 +151,8 @@ class PartitionStrategy(Strategy):
         self.cut = Cut(backend, local, model.shape.normalisation)
         recognise_hosts(comm)
         self.progress = Progress(comm)
-        self.seed, self.blocking, self.precision = seed, blocking, precision
+        self.seed, self.blocking = seed, blocking
+        self.stores = GatherStores(backend, precision)
         self.exchanges = []
         self.forward = [self._forward(hop, policies(hop.number, "forward"), FORWARD_TAG) for hop in model.hops]
         self.backward = [self._backward(hop, policies(hop.number, "backward")) if gathers_gradient(hop) else None
@@ -163,13 +165,14 @@ class PartitionStrategy(Strategy):
         exchange = self._exchange(hop, "forward", policy, tag)
         if tag == FORWARD_TAG:
             self.exchanges.append((hop.number, "forward", exchange))
-        return HaloForward(self.cut, hop.source.value, hop.target.value, exchange, self.blocking, self.precision, self.progress)
+        return HaloForward(self.cut, hop.source.value, hop.target.value, exchange, self.blocking, self.stores,
+                           hop.number, self.progress)
 
     def _backward(self, hop, policy: Policy) -> HaloBackward:
         exchange = self._exchange(hop, "backward", policy, BACKWARD_TAG)
         self.exchanges.append((hop.number, "backward", exchange))
         return HaloBackward(self.cut, hop.target.grad, hop.source.grad, hop.source.adds(hop), exchange, self.blocking,
-                            self.precision, self.progress)
+                            self.stores, hop.number, self.progress)
 
     def _evaluation(self, hop, training: HaloForward, plain: Policy) -> HaloForward:
         """Exact: training's own exchange if that is exact, or another one."""

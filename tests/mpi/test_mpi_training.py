@@ -5,6 +5,7 @@ import pytest
 from parts import KINDS, awkward, cut
 from small_graphs import make_trainer
 
+from hpcgcn.backend import native
 from hpcgcn.backend.reference import ReferenceBackend
 from hpcgcn.config import make_config
 from hpcgcn.errors import ConfigError, GraphError
@@ -100,3 +101,24 @@ def test_the_whole_part_is_a_part(comm):
     mine, whole = cut(graph, np.zeros(graph.n_nodes, int), 0, 1), Part.whole(graph)
     for name in ("offsets", "indptr", "indices", "original_ids", "split"):
         np.testing.assert_array_equal(getattr(mine, name), getattr(whole, name))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("model", ["sage", "gcnii"])
+def test_rows_kept_in_tiles_change_no_bit(comm, model, precision, monkeypatch):
+    """Hops take turns with two stores: deep models would show a row that is overwritten too early."""
+    graph, owner = awkward("random", comm.size)
+    settings = {"backend": "native", "dtype": "float32", "model": model, "layers": 6, "hidden": 48, "precision": precision}
+
+    def run() -> list[float]:
+        config = make_config(SETTINGS | settings)
+        with agree(comm):
+            trainer = Trainer(comm, native.NativeBackend(threads=1), cut(graph, owner, comm.rank, comm.size), config)
+        found = losses(trainer)
+        trainer.close()
+        return found
+
+    plain = run()
+    monkeypatch.setattr(native, "NEAR_BYTES", 0)
+    monkeypatch.setattr(native, "MIN_REUSE", 0)
+    assert run() == plain

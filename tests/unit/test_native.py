@@ -101,6 +101,39 @@ def test_gathering_from_compact_tiles_changes_no_bit(isa, kind, masked, weighted
         np.testing.assert_allclose(found[0], found[1], rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("weighted", [False, True], ids=["ones", "weights"])
+def test_gathering_from_kept_tiles_changes_no_bit(isa, precision, weighted, monkeypatch):
+    monkeypatch.setattr(native, "NEAR_BYTES", 0)
+    n, first = 900, 37
+    indptr, indices = skewed_graph(n - first)
+    backend = native.NativeBackend(threads=2, isa=isa)
+    matrix = backend.csr(indptr, indices, n - first, numbers(len(indices), seed=2) if weighted else None)
+    for width in (33, 41, 128, 257):
+        x, plain, tiled = numbers(n, width), numbers(n - first, width, seed=3), numbers(n - first, width, seed=3)
+        store = backend.gather_store(x.shape, precision, reuse=100)
+        assert isinstance(store, native.TiledRows)
+        for rows in ((500, n), (0, 500)):
+            backend.store_rows(x, store, rows)
+        held = x
+        if precision == "bf16":
+            held = np.empty(x.shape, np.uint16)
+            backend.convert(x, held)
+        for rows in ((0, 300), (300, n - first)):
+            backend.spmm(matrix, held[first:], plain, rows=rows, accumulate=True)
+            backend.spmm(matrix, store[first:], tiled, rows=rows, accumulate=True)
+        np.testing.assert_array_equal(plain, tiled)
+
+
+def test_tiles_are_kept_only_where_they_pay():
+    backend = native.NativeBackend(threads=1)
+    assert isinstance(backend.gather_store((20_000, 128), "fp32", reuse=50), native.TiledRows)
+    assert backend.gather_store((20_000, 128), "fp32", reuse=2) is None, "each row is gathered about as often as copied"
+    assert backend.gather_store((20_000, 32), "fp32", reuse=50) is None, "a single tile is what x is already"
+    assert backend.gather_store((100, 128), "fp32", reuse=50) is None, "x is in the near cache by itself"
+    assert backend.gather_store((100, 128), "bf16", reuse=50).dtype == np.uint16
+
+
 def test_other_threads_run_during_a_call():
     backend = native.NativeBackend(threads=1, isa="plain")
     n_entries = 3_000_000
@@ -138,6 +171,9 @@ def wrong_calls(backend):
         "x has too few rows": lambda: backend.spmm(matrix, x[:1], out),
         "out is narrower": lambda: backend.spmm(matrix, x, numbers(2, 2)),
         "rows past the end": lambda: backend.spmm(matrix, x, out, rows=(0, 3)),
+        "tiles with too few rows": lambda: backend.spmm(matrix, native.TiledRows((1, 3), np.dtype(np.float32)), out),
+        "tiles of another width": lambda: backend.spmm(matrix, native.TiledRows((2, 40), np.dtype(np.float32))[:2], out),
+        "tiles that lack a row": lambda: backend.spmm(matrix, native.TiledRows((2, 3), np.dtype(np.float32))[1:], out),
         "mask of another shape": lambda: backend.spmm(matrix, x, out, mask=numbers(1, 3)),
         "an index outside": lambda: backend.gather_rows(x, np.array([0, 2], np.int32), out),
         "a negative index": lambda: backend.scatter_add_rows(x, np.array([0, -1], np.int32), out),

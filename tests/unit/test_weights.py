@@ -119,8 +119,11 @@ def test_a_model_trained_here_gives_its_logits_in_pyg(kind, graph, graph_file, t
     assert main(["weights", "export", run, "-o", weights, "--which", "last"]) == 0
     model.load_state_dict(load_file(weights), strict=True)
     wanted = pyg_logits(model, graph)
-    assert main(["predict", run, str(graph_file), "--which", "last", "--what", "logits", "-o", str(tmp_path / "p.h5")]) == 0
+    command = ["predict", run, str(graph_file), "--which", "last", "--what", "logits", "-o"]
+    assert main([*command, str(tmp_path / "p.h5")]) == 0
+    launch(3, [sys.executable, "-m", "hpcgcn", *command, str(tmp_path / "three.h5")], timeout=120).check()
     assert_close(predicted(tmp_path / "p.h5"), wanted)
+    assert_close(predicted(tmp_path / "three.h5"), wanted)
     # And home again: the file's own notes bring alpha and lambda along; a torch file needs them said.
     assert main(["weights", "import", weights, "-o", str(tmp_path / "again")]) == 0
     assert main(["predict", str(tmp_path / "again"), str(graph_file), "--what", "logits", "-o", str(tmp_path / "q.h5")]) == 0

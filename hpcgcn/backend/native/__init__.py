@@ -24,6 +24,7 @@ __all__ = ["NativeBackend", "available", "levels"]
 STORAGE = {np.dtype(np.float32): 0, np.dtype(np.float16): 1, np.dtype(np.uint16): 2}
 NO_KEY = (0, 0)
 TILE_BYTES = 16 << 20                   # where SpMM keeps a tile of x that it gathers from; touched only as far as used
+TILE_COLUMNS, NEAR_BYTES, MIN_REUSE = 32, 4 << 20, 8         # as in src/spmm.h: the size of a tile, and when tiles pay
 GEMM_SCRATCH = 1 << 18                  # elements: an accumulating product is made in blocks that stay in the cache
 
 
@@ -46,6 +47,23 @@ def _values(array, n: int, name: str):
     if array.shape != (n,):
         raise ValueError(f"csr: {name} must have the shape ({n},), not {array.shape}")
     return array
+
+
+class TiledRows:
+    """Rows for spmm to gather, a tile of their columns after another: what it gathers at a time lies close together."""
+
+    def __init__(self, shape, dtype):
+        tiles = -(-shape[1] // TILE_COLUMNS)
+        self.array = aligned_zeros((tiles, shape[0], TILE_COLUMNS), dtype)
+        self.shape, self.tile_rows, self.first_row = tuple(shape), shape[0], 0
+
+    def __getitem__(self, rows: slice) -> "TiledRows":
+        """The same tiles without some of the first and last rows."""
+        start, stop, _ = rows.indices(self.shape[0])
+        part = object.__new__(TiledRows)
+        part.array, part.tile_rows, part.first_row = self.array, self.tile_rows, self.first_row + start
+        part.shape = (stop - start, self.shape[1])
+        return part
 
 
 class NativeBackend(Backend):
@@ -92,9 +110,23 @@ class NativeBackend(Backend):
 
     def spmm(self, matrix, x, out, rows=None, accumulate=False, mask=None, mask_scale=1.0):
         start, stop = rows or (0, matrix.shape[0])
+        array, tile_rows, first_row = (x.array, x.tile_rows, x.first_row) if isinstance(x, TiledRows) else (x, 0, 0)
         self._call["spmm"](self.threads, matrix.indptr, matrix.indices, matrix.weights, matrix.row_scale,
-                           matrix.column_scale, x, STORAGE[x.dtype], x.shape[1], out, start, stop, accumulate, mask,
-                           mask_scale, matrix.shape[1], self._tile)
+                           matrix.column_scale, array, STORAGE[array.dtype], x.shape[1], out, start, stop, accumulate,
+                           mask, mask_scale, matrix.shape[1], self._tile, tile_rows, first_row)
+
+    def gather_store(self, shape, precision, reuse):
+        dtype = np.dtype(np.uint16 if precision == "bf16" else np.float32)
+        if shape[1] > TILE_COLUMNS and math.prod(shape) * dtype.itemsize > NEAR_BYTES and reuse >= MIN_REUSE:
+            return TiledRows(shape, dtype)
+        return super().gather_store(shape, precision, reuse)
+
+    def store_rows(self, x, store, rows):
+        if isinstance(store, TiledRows):
+            self._call["tile_rows"](self.threads, x, x.shape[1], store.array, STORAGE[store.array.dtype],
+                                    store.tile_rows, *rows)
+        else:
+            super().store_rows(x, store, rows)
 
     def spmm_transposed_add(self, matrix, x, out, rows=None):
         start, stop = rows or (0, matrix.shape[0])

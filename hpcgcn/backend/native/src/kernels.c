@@ -12,10 +12,10 @@
 #include "storage.h"
 #include "philox.h"
 
+#include "rows.h"
 #include "spmm.h"
 #include "sparse.h"
 #include "dense.h"
-#include "rows.h"
 #include "codec.h"
 #include "epilogue.h"
 #include "loss.h"
@@ -25,7 +25,8 @@
 
 const operation TABLE(LEVEL)[] = {
     {"check_csr", "ilji", run_check_csr},
-    {"spmm", "iljfffsiiFiiifdiB", run_spmm},
+    {"spmm", "iljfffsiiFiiifdiBii", run_spmm},
+    {"tile_rows", "ifiSiiii", run_tile_rows},
     {"spmm_transposed_add", "iljffffiFiii", run_spmm_transposed_add},
     {"sparse_dropout", "iljfFiiidlii", run_sparse_dropout},
     {"axpby", "idfdfF", run_axpby},

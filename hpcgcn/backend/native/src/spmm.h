@@ -2,6 +2,8 @@
  *
  * Where x is too large for the near caches, a tile of its columns is first copied to a compact scratch array (with the
  * mask applied, if there is one) and gathered from there: copying reads each row once, gathering once an entry.
+ * A caller that multiplies block of rows by block of rows keeps all tiles of x itself (tile_rows), so that they are
+ * copied once for all blocks.
  */
 
 typedef struct {
@@ -253,8 +255,60 @@ static void multiply_compact(const product *p, const row_split *s, const void *x
     }
 }
 
+/* -- gathering from tiles that the caller keeps --------------------------------------------------------------------- */
+
+/* Tile after tile, each of `tile_rows` rows of TILE_COLUMNS elements; columns beyond the width are not read. */
+static void multiply_tiles(const product *p, const row_split *s, const void *tiles, int kind, int64_t tile_rows,
+                           int64_t first_row, int team)
+{
+#pragma omp parallel for schedule(dynamic) num_threads(team) if (team > 1)
+    for (int64_t chunk = 0; chunk < s->n_chunks; chunk++) {
+        const int64_t first = chunk_start(p, s, chunk), last = chunk_start(p, s, chunk + 1);
+        for (int64_t column = 0; column < p->width; column += TILE_COLUMNS) {
+            const int64_t columns = smaller(TILE_COLUMNS, p->width - column);
+            const tile t = {element(tiles, kind, column * tile_rows + first_row * TILE_COLUMNS), NULL, TILE_COLUMNS,
+                            column, (int)(columns % LANES)};
+            choose_function(p, &t, kind, columns)(p, &t, first, last);
+        }
+    }
+}
+
+static int64_t tiles_bytes(int64_t rows, int64_t width, int kind)
+{
+    return (width + TILE_COLUMNS - 1) / TILE_COLUMNS * TILE_COLUMNS * rows * storage_bytes(kind);
+}
+
+INLINE void copy_to_tiles(const float *x, int64_t width, void *tiles, int kind, int64_t tile_rows, int64_t start,
+                          int64_t stop, int team)
+{
+    PARALLEL_FOR(team)
+    for (int64_t row = start; row < stop; row++)
+        for (int64_t column = 0; column < width; column += TILE_COLUMNS)
+            convert_row(x, FP32, row * width + column, tiles, kind, column * tile_rows + row * TILE_COLUMNS,
+                        smaller(TILE_COLUMNS, width - column));
+}
+
+/* threads, x, width, tiles, kind, tile_rows, start, stop: rows start .. stop of x, fp32, into their tiles */
+static void run_tile_rows(call *c)
+{
+    const argument *a = c->in;
+    const float *x = a[1].data;
+    void *tiles = a[3].data;
+    const int kind = (int)a[4].integer;
+    const int64_t width = a[2].integer, tile_rows = a[5].integer, start = a[6].integer, stop = a[7].integer;
+    REQUIRE(0 <= start && start <= stop && stop <= tile_rows, "rows out of range");
+    REQUIRE(a[1].bytes == tile_rows * width * 4, "x must have a row for each row of a tile");
+    REQUIRE(a[3].bytes == tiles_bytes(tile_rows, width, kind), "tiles must be whole and hold all columns");
+    const int team = team_size(a[0].integer, (stop - start) * width);
+    switch (kind) {
+    case FP32: copy_to_tiles(x, width, tiles, FP32, tile_rows, start, stop, team); break;
+    case FP16: copy_to_tiles(x, width, tiles, FP16, tile_rows, start, stop, team); break;
+    default: copy_to_tiles(x, width, tiles, BF16, tile_rows, start, stop, team);
+    }
+}
+
 /* threads, indptr, indices, weights, row_scale, column_scale, x, kind, width, out, start, stop, accumulate, mask,
- * mask_scale, n_columns, scratch */
+ * mask_scale, n_columns, scratch, tile_rows (0: x is not in tiles), first_row (of the tiles: column 0 of the matrix) */
 static void run_spmm(call *c)
 {
     const argument *a = c->in;
@@ -266,7 +320,14 @@ static void run_spmm(call *c)
                        .scale = mask ? (float)a[14].number : 1.0f, .accumulate = a[12].integer != 0};
     const int64_t n_rows = a[1].bytes / 8 - 1, x_bytes = n_columns * width * storage_bytes(kind);
     REQUIRE(0 <= start && start <= stop && stop <= n_rows, "rows out of range");
-    REQUIRE(a[6].bytes == x_bytes, "x must have a row for each column of the matrix");
+    const int64_t tile_rows = a[17].integer, first_row = a[18].integer;
+    if (tile_rows) {
+        REQUIRE(!mask, "tiles take no mask");
+        REQUIRE(a[6].bytes == tiles_bytes(tile_rows, width, kind), "tiles must be whole and hold all columns");
+        REQUIRE(0 <= first_row && first_row + n_columns <= tile_rows, "tiles must have a row for each column of the matrix");
+    } else {
+        REQUIRE(a[6].bytes == x_bytes, "x must have a row for each column of the matrix");
+    }
     REQUIRE(a[9].bytes == n_rows * width * 4, "out must have a row for each row of the matrix, as wide as x");
     REQUIRE(!mask || a[13].bytes == n_columns * width * 4, "mask must have the shape of x");
     const int64_t work = entries_and_rows(&p, start, stop), entries = work - (stop - start);
@@ -274,7 +335,9 @@ static void run_spmm(call *c)
     const int team = team_size(a[0].integer, work * width);
     const bool too_large = (mask ? n_columns * width * 8 : x_bytes) > smaller(NEAR_BYTES, a[16].bytes);
     const bool fits = n_columns * TILE_COLUMNS * storage_bytes(mask ? FP32 : kind) <= a[16].bytes;
-    if (too_large && fits && entries >= MIN_REUSE * n_columns)
+    if (tile_rows)
+        multiply_tiles(&p, &split, a[6].data, kind, tile_rows, first_row, team);
+    else if (too_large && fits && entries >= MIN_REUSE * n_columns)
         multiply_compact(&p, &split, a[6].data, kind, mask, n_columns, a[16].data, team);
     else
         multiply_in_place(&p, &split, a[6].data, kind, mask, team);
