@@ -242,23 +242,25 @@ class InitialResidual(Step):
 
 
 class IdentityMapping(Step):
-    """target = (1 - beta) * source + beta * source @ weight (GCNII)."""
+    """target = (1 - beta) * source + beta * source @ weight (GCNII), as one product with (1 - beta) I + beta weight."""
 
     def __init__(self, backend, source: Field, target: Field, weight: Parameter, beta: float):
         super().__init__(backend)
         self.source, self.target, self.weight, self.beta = source, target, weight, beta
+        self.identity = backend.from_host(np.eye(source.width, dtype=backend.dtype))
+        self.folded = backend.zeros((source.width, source.width))
         source.read_by(self)
 
     def forward(self, rows, moment):
         block = slice(*rows)
-        x, out = self.source.value[block], self.target.value[block]
-        self.backend.axpby(1.0 - self.beta, x, 0.0, None, out)
-        self.backend.gemm(x, self.weight.value, out, accumulate=True, alpha=self.beta)
+        # For every block anew: next to the product it costs nothing, and no one must say when the weights change.
+        self.backend.axpby(self.beta, self.weight.value, 1.0 - self.beta, self.identity, self.folded)
+        self.backend.gemm(self.source.value[block], self.folded, self.target.value[block])
 
     def backward(self, rows, moment):
         block = slice(*rows)
-        dout, dx = self.target.grad[block], self.source.grad[block]
+        dout = self.target.grad[block]
         self.backend.gemm(self.source.value[block], dout, self.weight.grad, transpose_a=True, accumulate=True,
                           alpha=self.beta)
-        pass_on(self.backend, dout, self.source, self, block, 1.0 - self.beta)
-        self.backend.gemm(dout, self.weight.value, dx, transpose_b=True, accumulate=True, alpha=self.beta)
+        self.backend.gemm(dout, self.folded, self.source.grad[block], transpose_b=True,
+                          accumulate=self.source.adds(self))
