@@ -1,7 +1,7 @@
 """What history costs in accuracy: deep GCNII by pipelines of 2 and 4 stages and by a 2 x 2 hybrid, beside exact training.
 
     HPCGCN_TEST_DATA=... python benchmarks/gnnpipe_accuracy.py                     all of it: hours on one core
-    HPCGCN_TEST_DATA=... python benchmarks/gnnpipe_accuracy.py --graphs squirrel --ways exact 2-stages --seeds 1
+    HPCGCN_TEST_DATA=... python benchmarks/gnnpipe_accuracy.py --graphs squirrel --ways exact 2-stages --seeds 0
 
 A pipeline's numbers depend on its chunks and their order alone, not on how many ranks share the layers or a chunk
 (tests/whole/test_history.py holds every grid to one serial reference). So each run takes place on one rank, with the chunks that
@@ -41,7 +41,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--graphs", nargs="+", choices=tuple(GRAPHS), default=list(GRAPHS))
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), metavar="W", help="; ".join(WAYS))
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--epochs", type=int, default=200)
     parser.add_argument("--ranks", action="store_true", help="run on the grid's own number of ranks")
@@ -158,7 +158,7 @@ def main():
     if args.one:
         return train(args, json.loads(args.one))
     wanted = [{"graph": graph, "way": way, "seed": seed, "hidden": args.hidden, "epochs": args.epochs}
-              for graph in args.graphs for seed in range(args.seeds) for way in WAYS if way in args.ways]
+              for graph in args.graphs for seed in args.seeds for way in WAYS if way in args.ways]
     for run in [] if args.table else wanted:
         if key_of(run) in {key_of(done) for done in done_runs()}:
             continue

@@ -57,15 +57,15 @@ class Config:
     method: str = setting("overlap", "communication", "preset of the settings below", choices=tuple(PRESETS))
     parallel: str = setting("auto", "communication", "how the graph is divided; auto: partition on several ranks",
                             choices=("auto", "single", "partition", "features", "layers"))
-    stages: int = setting(0, "communication", "layers: stages of consecutive layers; 0: as many as ranks and ways leave", low=0)
-    ways: int = setting(1, "communication", "layers: ranks that share a stage, each with other nodes; 0: as few as possible, but "
-                        "more than one", low=0)
+    stages: int = setting(0, "communication", "layers: stages of consecutive layers; 0: ranks / ways", low=0)
+    ways: int = setting(1, "communication", "layers: ranks that share a stage, each with other nodes; 0: as few as possible, "
+                        "but more than one", low=0)
     chunks: int = setting(0, "communication", "layers: chunks of nodes that pass through the stages; 0: four a rank", low=0)
-    history: str = setting("snapshot", "communication", "layers: how a chunk reads chunks that come later: as a snapshot has them; "
-                           "none: it waits for them, exactly", choices=("snapshot", "none"))
+    history: str = setting("snapshot", "communication", "layers: how a chunk reads chunks that come later: as a snapshot has "
+                           "them; none: it waits for them, exactly", choices=("snapshot", "none"))
     history_hold: int = setting(23, "communication", "layers: epochs for which a snapshot is held", low=1)
-    history_gradients: str = setting("zero", "communication", "layers: gradients of chunks that come later going back: zero, and those "
-                                     "across chunks twice; stale: last epoch's", choices=("zero", "stale"))
+    history_gradients: str = setting("zero", "communication", "layers: gradients of chunks that come later going back: zero, "
+                                     "and those across chunks twice; stale: last epoch's", choices=("zero", "stale"))
     shuffle_chunks: bool = setting(True, "communication", "layers: another order of the chunks every epoch")
     feature_blocks: int = setting(4, "communication", "features: blocks into which a transpose is cut, so that one travels while "
                                   "the next is computed; 0: the fastest of 1, 2, 4, 8 and 16, tried at start (15 passes)", low=0)

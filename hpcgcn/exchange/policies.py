@@ -97,16 +97,17 @@ def _check_layers(config, family: str, budgeted: bool):
             raise ConfigError(f"{' and '.join(given)}: for parallel = 'layers' only (method = 'gnnpipe')")
         return
     stale = config.staleness_features or config.staleness_gradients
-    fixed = [name for name in ("history_hold", "history_gradients", "shuffle_chunks") if getattr(config, name) != LAYERS_ONLY[name]]
+    fixed = [name for name in ("history_hold", "history_gradients", "shuffle_chunks")
+             if getattr(config, name) != LAYERS_ONLY[name]]
     for wrong, reason in (
             (family == "nodes", "codec = 'nodes' leaves out nodes, and the next stage needs every one"),
             (stale and config.ways == 1, "staleness is for rows that ways of a stage exchange, and there is one way; the age of "
                                          "what chunks read of each other is history_hold"),
-            (config.error_feedback or config.residual, "error_feedback and residual remember rows from epoch to epoch, and a stage "
-                                                       "link has room for two chunks"),
+            (config.error_feedback or config.residual, "error_feedback and residual remember rows from epoch to epoch, and a "
+                                                       "stage link has room for two chunks"),
             (budgeted, "byte_budget counts halo rows; set the rate"),
-            (config.history == "none" and fixed, f"history = 'none' waits for all that it reads: {', '.join(fixed)} has no effect"),
-            (config.precision != "fp32", "precision = 'bf16' is for parallel = 'partition'; codec = 'bf16' halves what stages send"),
+            (config.history == "none" and fixed, f"history = 'none' waits for what is read: {', '.join(fixed)} has no effect"),
+            (config.precision != "fp32", "precision = 'bf16' is for parallel = 'partition'; codec = 'bf16' halves messages"),
             (config.blocking, "blocking is for parallel = 'partition'")):
         if wrong:
             raise ConfigError(f"parallel = 'layers': {reason}")

@@ -31,7 +31,7 @@ PRESETS: dict[str, Preset] = {
                      {"parallel": "features"}),
     "mixgcn-moa": Preset("MixGCN with roles: half of the ranks only aggregate, the others only update, in a pipeline of row blocks",
                          {"parallel": "features", "sparse_ranks": -1, "feature_blocks": 0}),
-    "gnnpipe": Preset("GNNPipe: ranks hold consecutive layers, chunks of nodes pass through them; volume independent of depth",
+    "gnnpipe": Preset("GNNPipe: ranks hold consecutive layers, chunks of nodes pass through; volume independent of depth",
                       {"parallel": "layers"}),
     "gnnpipe-hybrid": Preset("GNNPipe with several ranks a stage, which exchange boundary rows",
                              {"parallel": "layers", "ways": 0}),

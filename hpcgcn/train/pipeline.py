@@ -60,8 +60,9 @@ class PipelineEngine(Engine):
         workspace.make(plan.items, plan.received + plan.sent)
         self.policies = make_policies(self) if make_policies else None
         plain = plain_policy()
-        self.strategy = PipelineStrategy(grid, backend, self.graph, self.model, plan, self.policies or (lambda hop, direction: plain),
-                                         plain, settings, seed, Progress(grid.world))
+        policies = self.policies or (lambda hop, direction: plain)
+        self.strategy = PipelineStrategy(grid, backend, self.graph, self.model, plan, policies, plain, settings, seed,
+                                         Progress(grid.world))
         self._prepare_courses([len(p.hops) for p in plans])
         self.reads_by_age = {}           # entries that were read, by the age of what they found in epochs
 
@@ -109,7 +110,8 @@ class PipelineEngine(Engine):
         if history:
             history.begin_forward()
         losses = []
-        strategy.forward_pass(forward, moment, exact, (lambda rows: losses.append(self._chunk_loss(rows))) if self.grid.last else None)
+        add_loss = (lambda rows: losses.append(self._chunk_loss(rows))) if self.grid.last else None
+        strategy.forward_pass(forward, moment, exact, add_loss)
         if history:
             history.begin_backward()
         strategy.backward_pass(backward, moment, exact)

@@ -52,6 +52,6 @@ class ChanceWatch:
 def remedy(config) -> str:
     """What may help against a loss at chance."""
     if config.parallel == "layers" and config.history != "none":
-        return ("chunks may see too much that is out of date: try a shorter --history-hold, more --ways (gnnpipe-hybrid), fewer "
-                "--stages or --chunks; --history none is exact and tells whether history is the cause")
+        return ("chunks may see too much that is out of date: try a shorter --history-hold, more --ways (gnnpipe-hybrid), "
+                "fewer --stages or --chunks; --history none is exact and tells whether history is the cause")
     return "try another --lr, fewer --layers, or a model for many layers (--model gcnii or resgcn)"

@@ -225,8 +225,9 @@ def _pipeline(summary: dict) -> str:
     if "pipeline" not in summary:
         return ""
     found = summary["pipeline"]
-    return (f"{found['stages']} stages x {found['ways']} ways, {found['chunks']} chunks: bubble {100 * found['bubble_measured']:.0f} % "
-            f"(formula {100 * found['bubble_predicted']:.0f} %), slowest stage {found['balance']:.2f} times the mean\n")
+    return (f"{found['stages']} stages x {found['ways']} ways, {found['chunks']} chunks: bubble "
+            f"{100 * found['bubble_measured']:.0f} % (formula {100 * found['bubble_predicted']:.0f} %), slowest stage "
+            f"{found['balance']:.2f} times the mean\n")
 
 
 def _chance(summary: dict) -> str:

@@ -1,7 +1,7 @@
 """The order in which a stage works: chunks arrive, tasks become possible, chunks leave.
 
-A task is (chunk, depth): depth 0 is done when a chunk arrives, depth d behind the stage's d-th hop. Orders are computed alike on
-all stages, so nothing about them is ever sent.
+A task is (chunk, depth): depth 0 is done when a chunk arrives, depth d behind the stage's d-th hop. Orders are computed
+alike on all stages, so nothing about them is ever sent.
 """
 
 from __future__ import annotations

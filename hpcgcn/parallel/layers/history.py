@@ -59,7 +59,8 @@ class History:
 
     def fits(self, state: dict[str, np.ndarray]) -> bool:
         """Are these snapshots of the same nodes, chunks and hops?"""
-        return (np.array_equal(state.get("ids"), self.graph.local.ids) and np.array_equal(state.get("chunks"), self.graph.chunks)
+        return (np.array_equal(state.get("ids"), self.graph.local.ids)
+                and np.array_equal(state.get("chunks"), self.graph.chunks)
                 and all(name in state and state[name].shape == array.shape for name, array in self._arrays().items()))
 
     def restore(self, state: dict[str, np.ndarray]):

@@ -1,11 +1,11 @@
 """The aggregation of one chunk at a hop, forward and back, with history for the chunks that are not there yet.
 
-Rows gathered from are one array of all nodes. With history it holds the snapshot when an epoch begins, and chunk after chunk is
-replaced by current rows: an earlier chunk supplies what it is now, a later one what it was. Going back, gradients of chunks that
-come later in the reversed order are zero, or those of the last epoch.
+Rows gathered from are one array of all nodes. With history it holds the snapshot when an epoch begins, and chunk after
+chunk is replaced by current rows: an earlier chunk supplies what it is now, a later one what it was. Going back,
+gradients of chunks that come later in the reversed order are zero, or those of the last epoch.
 
-With several ways the boundary rows of a chunk travel among them as soon as the chunk is complete: the partition strategy's
-exchange, a chunk at a time.
+With several ways the boundary rows of a chunk travel among them as soon as the chunk is complete: the partition
+strategy's exchange, a chunk at a time.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ class ChunkHalo:
         self.graph, self.direction = graph, direction
         self.pending = set()
         self.slices = [graph.halo_slices(chunk) for chunk in range(graph.n_chunks)]
+        self.send_rows = [[graph.backend.from_host(neighbour.send_rows[sent]) for neighbour, sent, _ in slices]
+                          for slices in self.slices]
         self.exchanges = []
         for chunk in range(graph.n_chunks):
             routes, n_landing = self._routes(chunk)
@@ -34,10 +36,10 @@ class ChunkHalo:
     def _routes(self, chunk: int) -> tuple[list[Route], int]:
         """Owner to halo (values), or halo to owner (gradients)."""
         local, backend, routes, at = self.graph.local, self.graph.backend, [], 0
-        for neighbour, sent, halo in self.slices[chunk]:
+        for (neighbour, sent, halo), index in zip(self.slices[chunk], self.send_rows[chunk]):
             rows = neighbour.send_rows[sent]
             owned_ids, halo_ids = local.ids[rows], local.halo_ids[halo]
-            owned = MessageRows(backend.from_host(rows), backend.from_host(owned_ids), owned_ids)
+            owned = MessageRows(index, backend.from_host(owned_ids), owned_ids)
             beyond = MessageRows(None, backend.from_host(halo_ids), halo_ids)
             if self.direction == "forward":
                 routes.append(Route(neighbour.rank, owned, None, beyond, slice(at, at + len(halo_ids))))
@@ -66,8 +68,8 @@ class ChunkHalo:
         """Wait for what readers on other ways owe to a chunk's rows, and add it."""
         self.pending.discard(chunk)
         received = self.exchanges[chunk].finish()
-        for route, (neighbour, sent, _) in zip(self.exchanges[chunk].routes, self.slices[chunk]):
-            self.graph.backend.scatter_add_rows(received[route.landing], self.graph.backend.from_host(neighbour.send_rows[sent]), dx)
+        for route, rows in zip(self.exchanges[chunk].routes, self.send_rows[chunk]):
+            self.graph.backend.scatter_add_rows(received[route.landing], rows, dx)
 
 
 class ForwardHop:

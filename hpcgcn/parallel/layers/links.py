@@ -39,8 +39,8 @@ class StageLink:
     An exchange serves one array and slot, with other rows each time.
     """
 
-    def __init__(self, comm, backend, peer: int, arrays: list, ids: np.ndarray, chunks: np.ndarray, policy: Policy, *, seed: int,
-                 layer: int, tag: int, lane: int):
+    def __init__(self, comm, backend, peer: int, arrays: list, ids: np.ndarray, chunks: np.ndarray, policy: Policy, *,
+                 seed: int, layer: int, tag: int, lane: int):
         self.peer, self.arrays, self.chunks, self.lane = peer, arrays, chunks, lane
         self.rows = [MessageRows(None, backend.from_host(ids[a:b]), ids[a:b]) for a, b in zip(chunks, chunks[1:])]
         self.nothing = MessageRows(None, backend.from_host(ids[:0]), ids[:0])
@@ -64,7 +64,8 @@ class StageLink:
         block = slice(int(self.chunks[chunk]), int(self.chunks[chunk + 1]))
         for k, (exchange, array) in enumerate(zip(self._next_slot(), self.arrays)):
             exchange.finish()
-            exchange.aim([Route(self.peer, self.rows[chunk], block, self.nothing, None, out_lane=self.lane + k)], [array[:0]])
+            route = Route(self.peer, self.rows[chunk], block, self.nothing, None, out_lane=self.lane + k)
+            exchange.aim([route], [array[:0]])
             exchange.start(array, epoch)
 
     def finish(self):
@@ -85,7 +86,8 @@ class StageLink:
         chunk, slot = self._waiting.popleft(), self._next_slot()
         block = slice(int(self.chunks[chunk]), int(self.chunks[chunk + 1]))
         for k, (exchange, array) in enumerate(zip(slot, self.arrays)):
-            exchange.aim([Route(self.peer, self.nothing, slice(0, 0), self.rows[chunk], None, in_lane=self.lane + k)], [array[block]])
+            route = Route(self.peer, self.nothing, slice(0, 0), self.rows[chunk], None, in_lane=self.lane + k)
+            exchange.aim([route], [array[block]])
             exchange.start(array, self._epoch)
         self._expected.append((chunk, slot))
 

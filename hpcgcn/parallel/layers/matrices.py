@@ -50,7 +50,8 @@ class ChunkedGraph:
         inner_t = inner if local.inner_t is local.inner else pieces(local.inner_t, row_chunk, row_chunk)
         outer_t = pieces(local.outer_t, halo_chunk, row_chunk)
         factors = (1, 2) if doubled else (1,)
-        self.forward = [(self._matrix(a, rows, columns, 1), self._matrix(b, rows, halo_columns, 1)) for a, b in zip(inner, outer)]
+        self.forward = [(self._matrix(a, rows, columns, 1), self._matrix(b, rows, halo_columns, 1))
+                        for a, b in zip(inner, outer)]
         self.exact_backward = [(self._matrix(a, columns, rows, 1), self._matrix(b, halo_columns, rows, 1))
                                for a, b in zip(inner_t, outer_t)]
         self.backward = [(self._matrix(a, columns, rows, f), self._matrix(b, halo_columns, rows, f))

@@ -21,10 +21,10 @@ FORWARD_LANE, BACKWARD_LANE = 10_000, 20_000
 
 
 class PipelineStrategy(Strategy):
-    """`policies(hop, direction)` gives the Policy of a hop's halo exchange; a stage link has that of the first hop behind it."""
+    """`policies(hop, direction)` gives a hop's halo exchange its Policy; a stage link has that of the first hop behind it."""
 
-    def __init__(self, grid: Grid, backend, graph: ChunkedGraph, model: Model, plan: StagePlan, policies, plain: Policy, settings,
-                 seed: int, progress):
+    def __init__(self, grid: Grid, backend, graph: ChunkedGraph, model: Model, plan: StagePlan, policies, plain: Policy,
+                 settings, seed: int, progress):
         self.grid, self.backend, self.graph, self.model, self.plan = grid, backend, graph, model, plan
         self.policies, self.plain, self.settings, self.seed = policies, plain, settings, seed
         self.role = f"stage {grid.stage + 1}" if grid.n_stages > 1 else "both"
@@ -35,16 +35,19 @@ class PipelineStrategy(Strategy):
     # -- set-up -------------------------------------------------------------------------------------------------------
     def _make_hops(self, progress):
         forward, evaluation, backward = [], [], []
-        self.history = History(self.graph, self.settings.hold, not self.settings.zero_gradients) if self.settings.history else None
+        settings = self.settings
+        self.history = History(self.graph, settings.hold, not settings.zero_gradients) if settings.history else None
         for hop in self.plan.hops:
             halo = self.backend.zeros((self.graph.local.n_halo, hop.source.width)) if self.grid.n_ways > 1 else None
             training = self._halo(hop, "forward", self.policies(hop.number, "forward"), 0)
             forward.append(ForwardHop(self.graph, hop, halo, training, progress))
-            exact = training is None or _exact(training.exchanges[0].policy)
-            evaluation.append(forward[-1] if exact else ForwardHop(self.graph, hop, halo, self._halo(hop, "forward", self.plain, 2),
-                                                                   progress))
-            backward.append(BackwardHop(self.graph, hop, self._halo(hop, "backward", self.policies(hop.number, "backward"), 1),
-                                        progress) if gathers_gradient(hop) else None)
+            evaluation.append(forward[-1])
+            if training is not None and not _exact(training.exchanges[0].policy):
+                evaluation[-1] = ForwardHop(self.graph, hop, halo, self._halo(hop, "forward", self.plain, 2), progress)
+            backward.append(None)
+            if gathers_gradient(hop):
+                returned = self._halo(hop, "backward", self.policies(hop.number, "backward"), 1)
+                backward[-1] = BackwardHop(self.graph, hop, returned, progress)
             if self.history:
                 self.history.add(hop, halo)
         self.stage = Stage(self.plan, self.graph, forward, evaluation, backward, self.model.shape.hidden, progress)
@@ -73,7 +76,8 @@ class PipelineStrategy(Strategy):
 
     def _pair(self, fields: list, side: int, hop: int) -> tuple:
         """(values, gradients) that cross one side of the stage."""
-        return (self._link([f.value for f in fields], side, hop, "forward"), self._link([f.grad for f in fields], side, hop, "backward"))
+        return (self._link([f.value for f in fields], side, hop, "forward"),
+                self._link([f.grad for f in fields], side, hop, "backward"))
 
     def _link(self, arrays: list, side: int, hop: int, direction: str | None):
         if not arrays:
@@ -81,8 +85,8 @@ class PipelineStrategy(Strategy):
         policy = self.plain if direction is None else _prompt(self.policies(hop, direction))
         tag, lane = {"forward": (FORWARD_TAG, FORWARD_LANE), "backward": (BACKWARD_TAG, BACKWARD_LANE),
                      None: (EVALUATION_TAG, 0)}[direction]
-        link = StageLink(self.grid.world, self.backend, self.grid.neighbour(side), arrays, self.graph.local.ids, self.graph.chunks,
-                         policy, seed=self.seed, layer=hop, tag=tag, lane=lane)
+        link = StageLink(self.grid.world, self.backend, self.grid.neighbour(side), arrays, self.graph.local.ids,
+                         self.graph.chunks, policy, seed=self.seed, layer=hop, tag=tag, lane=lane)
         self.links.append(link)
         if direction:
             self.exchanges += [(hop, f"stage_{direction}", exchange) for exchange in link.exchanges]
