@@ -2,7 +2,8 @@
 
 Every rank aggregates some columns of ALL nodes with the whole adjacency, and updates all columns of SOME nodes. A hop is
 three moves: rows become columns (gather), the sparse product on the slice, columns become rows (scatter). Both
-transposes are cut into blocks of rows, so that a block travels while the next one is computed.
+transposes are cut into blocks of rows: a block travels while the next one is computed, and the product of a block begins
+when the blocks that it reads are here (all of them, unless the nodes are ordered so that neighbours are near).
 
 How many transposes: a product with the adjacency needs all rows of a column, one with a weight all columns of a row, and
 so does a norm or the loss; each change from one to the other is a transpose, and none can be left out. So a hop costs two
@@ -26,6 +27,14 @@ from hpcgcn.parallel.slices import Between, Layout, Slices
 from hpcgcn.parallel.transposes import BACKWARD, FORWARD, Transposes
 
 
+class Product:
+    """A matrix to multiply with, and which blocks of rows each block of its rows gathers from."""
+
+    def __init__(self, layout: Layout, structure, row_scale, column_scale):
+        self.matrix = layout.backend.csr(structure.indptr, structure.indices, structure.n_columns, None, row_scale, column_scale)
+        self.reads = layout.blocks_read(structure)
+
+
 class TransposedAggregation(Aggregation):
     """out (= or +=) A x: gather columns, multiply, scatter rows; block by block.
 
@@ -34,12 +43,12 @@ class TransposedAggregation(Aggregation):
     is complete rows, in their place.
     """
 
-    def __init__(self, layout: Layout, matrix, x, out, adds: bool, gather: list[Exchange], scatter: list[Exchange],
+    def __init__(self, layout: Layout, product: Product, x, out, adds: bool, gather: list[Exchange], scatter: list[Exchange],
                  slice_in, slice_out, progress: Progress, on_columns=None, lands_whole: bool = False):
-        self.layout, self.matrix, self.x, self.out = layout, matrix, x, out
+        self.layout, self.product, self.x, self.out = layout, product, x, out
         self.gather, self.scatter, self.slice_in, self.slice_out = gather, scatter, slice_in, slice_out
         self.progress, self.on_columns, self.lands_whole, self.pushed = progress, on_columns, lands_whole, 0
-        self.multiply_adds = matrix.nnz * slice_in.shape[1]
+        self.multiply_adds = product.matrix.nnz * slice_in.shape[1]
         self.only_aggregates = len(x) == 0
         largest = max(stop - start for start, stop in map(layout.local_rows, range(layout.n_blocks)))
         self.whole = layout.backend.zeros((largest, out.shape[1])) if adds and scatter else None
@@ -55,9 +64,10 @@ class TransposedAggregation(Aggregation):
         self.progress.poke()
 
     def pull(self, moment):
-        for exchange in self.gather:
-            exchange.finish()
         for block in range(self.layout.n_blocks):
+            if self.gather:
+                for read in self.product.reads[block]:
+                    self.gather[read].finish()
             self._multiply(block, moment)
             if not self.scatter:             # no row is ever complete: the next hop goes on with the columns
                 continue
@@ -71,12 +81,14 @@ class TransposedAggregation(Aggregation):
                 exchange.finish()
         elif self.scatter:
             yield self._complete(self.layout.n_blocks - 1)
+        for exchange in self.gather:         # blocks that nothing read
+            exchange.finish()
 
     def _multiply(self, block: int, moment):
         layout = self.layout
         for rank in range(layout.size):
             rows = layout.rows(rank, block)
-            layout.backend.spmm(self.matrix, self.slice_in, self.slice_out, rows=rows)
+            layout.backend.spmm(self.product.matrix, self.slice_in, self.slice_out, rows=rows)
             if self.on_columns:
                 self.on_columns(rows, moment)
             self.progress.poke()
@@ -124,16 +136,16 @@ class FeatureStrategy(Strategy):
             self.role = "sparse" if comm.rank in aggregators else "dense"
         self.between = self._between(model, whole)
         rows, columns, _ = scales(model.shape.normalisation, whole.degree, whole.degree[:0], backend.dtype)
-        matrix = backend.csr(whole.matrix.indptr, whole.matrix.indices, whole.n_nodes, None, rows, columns)
-        matrix_t = backend.csr(whole.matrix_t.indptr, whole.matrix_t.indices, whole.n_nodes, None, columns, rows)
+        product = Product(self.layout, whole.matrix, rows, columns)
+        transposed = Product(self.layout, whole.matrix_t, columns, rows)
         self.forward, self.backward, self.evaluation = [], [], []
         for hop in model.hops:
             policy = policies(hop.number, "forward")
-            self.forward.append(self._forward(hop, matrix, policy))
-            self.backward.append(self._backward(hop, matrix_t, policies(hop.number, "backward"))
+            self.forward.append(self._forward(hop, product, policy))
+            self.backward.append(self._backward(hop, transposed, policies(hop.number, "backward"))
                                  if gathers_gradient(hop) else None)
             exact = policy.codec.exact and policy.staleness == 0
-            self.evaluation.append(self.forward[-1] if exact else self._forward(hop, matrix, plain, training=False))
+            self.evaluation.append(self.forward[-1] if exact else self._forward(hop, product, plain, training=False))
         self.blocks = [self.layout.local_rows(k) for k in range(n_blocks)]
 
     def _between(self, model, whole) -> dict[int, Between]:
@@ -143,17 +155,17 @@ class FeatureStrategy(Strategy):
         ids = self.backend.from_host(np.concatenate(self.comm.allgather(whole.ids)))
         return {hop: Between(step, self.layout, self.slices, hop, ids) for hop, step in steps.items()}
 
-    def _forward(self, hop, matrix, policy: Policy, training=True) -> TransposedAggregation:
+    def _forward(self, hop, product: Product, policy: Policy, training=True) -> TransposedAggregation:
         before, after = self.between.get(hop.number - 1), self.between.get(hop.number)
-        return self._aggregation(hop, matrix, hop.source.value, hop.target.value, False, policy, FORWARD, training,
+        return self._aggregation(hop, product, hop.source.value, hop.target.value, False, policy, FORWARD, training,
                                  before and before.values, after and after.values, after and after.forward)
 
-    def _backward(self, hop, matrix, policy: Policy) -> TransposedAggregation:
+    def _backward(self, hop, product: Product, policy: Policy) -> TransposedAggregation:
         before, after = self.between.get(hop.number - 1), self.between.get(hop.number)
-        return self._aggregation(hop, matrix, hop.target.grad, hop.source.grad, hop.source.adds(hop), policy, BACKWARD, True,
+        return self._aggregation(hop, product, hop.target.grad, hop.source.grad, hop.source.adds(hop), policy, BACKWARD, True,
                                  after and after.gradients, before and before.gradients, before and before.backward)
 
-    def _aggregation(self, hop, matrix, x, out, adds, policy: Policy, direction: int, training: bool, columns_in, columns_out,
+    def _aggregation(self, hop, product: Product, x, out, adds, policy: Policy, direction: int, training: bool, columns_in, columns_out,
                      on_columns) -> TransposedAggregation:
         """columns_in, columns_out: where the columns are, or stay, if no transpose brings or takes them."""
         mine = self.layout.slice_width(self.comm.rank, x.shape[1])
@@ -166,7 +178,7 @@ class FeatureStrategy(Strategy):
         if columns_out is None:
             slice_out = self.slices.get("out", 0, mine)
             scatter = self.transposes.scatter(hop, slice_out, out, adds, policy, direction, training)
-        return TransposedAggregation(self.layout, matrix, x, out, adds, gather, scatter, slice_in, slice_out, self.progress,
+        return TransposedAggregation(self.layout, product, x, out, adds, gather, scatter, slice_in, slice_out, self.progress,
                                      on_columns, self.transposes.lands_whole(adds, policy))
 
     def close(self):

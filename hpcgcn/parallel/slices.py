@@ -26,6 +26,21 @@ class Layout:
         first = int(self.offsets[self.rank])
         return start - first, stop - first
 
+    def blocks_read(self, structure) -> list[list[int]]:
+        """For each block of rows of a matrix the blocks of rows that it gathers from: few where the node order keeps
+        neighbours together, and then its product need not wait for the others."""
+        block_of = np.empty(int(self.offsets[-1]), np.int64)
+        for rank in range(self.size):
+            for block in range(self.n_blocks):
+                block_of[slice(*self.rows(rank, block))] = block
+        counts = np.zeros((self.n_blocks, self.n_blocks), np.int64)
+        for rank in range(self.size):
+            for block in range(self.n_blocks):
+                start, stop = self.rows(rank, block)
+                sources = structure.indices[structure.indptr[start]:structure.indptr[stop]]
+                counts[block] += np.bincount(block_of[sources], minlength=self.n_blocks)
+        return [np.flatnonzero(row).tolist() for row in counts]
+
     def columns(self, rank: int, width: int) -> slice:
         """Columns that a rank aggregates: as equal as whole columns can be, none for a rank that only updates."""
         if rank not in self.aggregators:

@@ -5,7 +5,7 @@ import pytest
 from many_runs import job, run_many
 from small_graphs import small_graph
 
-from hpcgcn.graph.generate import generate_rmat, generate_sbm
+from hpcgcn.graph.generate import generate_grid, generate_rmat, generate_sbm
 from hpcgcn.graph.store import write_graph
 
 pytestmark = [pytest.mark.mpi_skip, pytest.mark.timeout(600)]
@@ -45,7 +45,7 @@ def feature_jobs(sources, **settings):
     return jobs + [job(name, sources / source, **own, **settings) for name, (source, own) in PAIRED.items()]
 
 
-@pytest.mark.parametrize("n_ranks, sparse", [(1, 0), (2, 0), (3, 0), (5, 0), (2, 1), (3, 2), (3, 1), (4, 2)])
+@pytest.mark.parametrize("n_ranks, sparse", [(1, 0), (2, 0), (3, 0), (4, 0), (5, 0), (2, 1), (3, 2), (3, 1), (4, 2)])
 def test_losses_are_those_of_one_rank(n_ranks, sparse, sources, alone, tmp_path):
     found = run_many(n_ranks, feature_jobs(sources, sparse_ranks=sparse, feature_blocks=1 + n_ranks), tmp_path)
     for label, run in found.items():
@@ -73,6 +73,21 @@ def test_bytes_are_those_of_the_formula(n_ranks, sources, tmp_path):
     if N_NODES % n_ranks == 0:
         whole = 4 * 2 * 2 * N_NODES * (HIDDEN + CLASSES)
         assert expected == pytest.approx(whole * (n_ranks - 1) / n_ranks, rel=0.05)
+
+
+def test_fewer_bytes_than_parts_exactly_where_the_crossover_says(tmp_path):
+    """Partitioning sends M rows a hop and direction, transposes 2 N (P - 1) / P."""
+    n_ranks, made = 4, {"dense": generate_sbm(200, 40, 12, CLASSES, seed=0), "grid": generate_grid(400, 4, 12, CLASSES, seed=0)}
+    jobs = []
+    for name, graph in made.items():
+        write_graph(tmp_path / f"{name}.h5", graph)
+        jobs += [job(f"{name}-{method}", tmp_path / f"{name}.h5", model="gcn", method=method, epochs=1)
+                 for method in ("overlap", "mixgcn")]
+    found = {name: run["summary"] for name, run in run_many(n_ranks, jobs, tmp_path).items()}
+    for name, graph in made.items():
+        ratio = found[f"{name}-overlap"]["halo_rows"] / graph.n_nodes
+        fewer = found[f"{name}-mixgcn"]["bytes_sent"] < found[f"{name}-overlap"]["bytes_sent"]
+        assert fewer == (ratio > 2 * (n_ranks - 1) / n_ranks) == (name == "dense")
 
 
 def test_transposes_around_element_wise_work_are_not_sent(sources, tmp_path):
