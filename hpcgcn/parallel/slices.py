@@ -84,12 +84,18 @@ class Between:
         mine = layout.slice_width(layout.rank, width)
         self.step, self.columns, self.ids = step, layout.columns(layout.rank, width), ids
         self.values = slices.get("values between", hop, mine)          # kept for the way back, as the mask
-        self.gradients = slices.get("gradients between", 0, mine)
+        self.gradients = slices.get("gradients between", hop % 2, mine)
 
     def forward(self, rows: tuple[int, int], moment):
         block = slice(*rows)
         self.step.forward_columns(self.values[block], self.columns, self.ids[block], moment)
 
     def backward(self, rows: tuple[int, int], moment):
+        """Back through the step: the mask of its ReLU and dropout, and the bias's gradient, which needs the masked rows too.
+
+        Here the product that follows could apply the mask itself (`spmm(mask=...)`; the fused operator of the MixGCN paper,
+        S-SpMM, is not published, and that is our reading of it). With the bias it saves no pass over the rows, so this is
+        the simpler way; benchmarks/results/mixgcn-masked.md has the times of both.
+        """
         block = slice(*rows)
         self.step.backward_columns(self.gradients[block], self.values[block], self.columns, moment)
