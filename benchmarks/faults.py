@@ -244,6 +244,7 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=3, help="faults at a time (3): they mostly wait")
     parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path(tempfile.gettempdir()) / "hpcgcn-faults",
                         help="folders of the jobs, and faults.jsonl")
+    parser.add_argument("--repeat", action="store_true", help="those that went wrong in an earlier call; the page tells of both")
     parser.add_argument("--no-page", action="store_true", help="do not write benchmarks/results/faults.md")
     return parser.parse_args(argv)
 
@@ -254,10 +255,12 @@ def inject_all(args: argparse.Namespace) -> list[dict]:
     listing, bench = args.work / "faults.jsonl", Bench(args.work.resolve())
     kept = [json.loads(line) for line in listing.read_text().splitlines()] if listing.exists() else []
     found = {r["number"]: r for r in kept if r["seed"] == args.seed and r["number"] < args.n and r["kind"] in args.kinds}
+    earlier = {number: r.get("earlier", []) + r["problems"] for number, r in found.items() if r["problems"] and args.repeat}
+    missing = [number for number in range(args.n) if number not in found or number in earlier]
     with ThreadPoolExecutor(args.jobs) as pool, open(listing, "a") as file:
-        waiting = [pool.submit(settle, bench, args, number) for number in range(args.n) if number not in found]
-        for future in as_completed(waiting):
+        for future in as_completed([pool.submit(settle, bench, args, number) for number in missing]):
             record = future.result()
+            record["earlier"] = earlier.get(record["number"], [])
             found[record["number"]] = record
             file.write(json.dumps(record) + "\n")
             file.flush()
@@ -280,8 +283,9 @@ def page(args: argparse.Namespace, records: list[dict]):
     for name in [*args.kinds, "all"]:
         these = [r for r in records if name in (r["kind"], "all")]
         rows.append([name, len(these), sum(r["ended"] for r in these), sum(r["broken"] for r in these),
-                     sum(r["resumed"] for r in these), f"{max((r['seconds'] for r in these), default=0):.1f}"])
-    table = markdown_table(["kind", "faults", "clean ends", "broken checkpoints", "resumed bit for bit", "longest, s"], rows)
+                     sum(r["resumed"] for r in these), f"{max((r['seconds'] for r in these), default=0):.1f}",
+                     sum(bool(r.get("earlier")) for r in these)])
+    table = markdown_table(["kind", "faults", "clean ends", "broken checkpoints", "resumed bit for bit", "longest, s", "repeated"], rows)
     by_moment = {m: sum(r["moment"] == m for r in records) for m in ("start", "epoch", "checkpoint")}
     text = (f"Kind, rank and moment are drawn by seed: {by_moment['start']} faults strike during start-up, "
             f"{by_moment['epoch']} during an epoch, {by_moment['checkpoint']} while a checkpoint is written; "
@@ -291,9 +295,13 @@ def page(args: argparse.Namespace, records: list[dict]):
     notes = (f"Hosts whose link is cut have tcp_retries2 at {RETRIES}: with Linux's default, mpirun takes about 7 minutes to give up "
              f"a host after the ranks have ended the job; and it returns 0 then (Open MPI 5.0.11). If a rank is stopped before MPI "
              f"has started, it is a rank that waits for it which is ended and named.")
+    went_wrong = [f"- {r['kind']}: {problem.strip().splitlines()[-1]}" for r in records for problem in r.get("earlier", [])]
+    if went_wrong:
+        notes += "\n\nWhat went wrong before it was repeated:\n\n" + "\n".join(went_wrong)
     command = f"python benchmarks/faults.py -n {args.n} --seed {args.seed}"
-    data = {"faults": [{k: v for k, v in r.items() if k not in ("said", "said_again", "problems")} for r in records]}
-    write_results("faults", "Faults in training jobs", command, [table, text, notes], data)
+    columns = ("kind", "faults", "clean_ends", "broken", "resumed", "longest_seconds", "repeated")
+    write_results("faults", "Faults in training jobs", command, [table, text, notes],
+                  {"kinds": [dict(zip(columns, row)) for row in rows]})
 
 
 def main(argv: list[str]) -> int:
