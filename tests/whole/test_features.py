@@ -124,7 +124,9 @@ def test_aggregation_is_balanced_where_parts_are_not(tmp_path):
 def test_the_summary_tells_what_each_role_did(sources, tmp_path):
     settings = {"model": "gcn", "epochs": 3, "hidden": HIDDEN}
     found = run_many(3, [job("roles", sources / "plain.h5", method="mixgcn", sparse_ranks=1, **settings),
+                         job("mixed", sources / "plain.h5", method="mixgcn", sparse_ranks=1, sparse_backend="reference", **settings),
                          job("none", sources / "plain.h5", method="mixgcn", **settings)], tmp_path)
+    np.testing.assert_allclose(found["mixed"]["losses"], found["roles"]["losses"], rtol=1e-5)
     summary = found["roles"]["summary"]
     assert {role: facts["ranks"] for role, facts in summary["roles"].items()} == {"sparse": 1, "dense": 2}
     for facts in summary["roles"].values():
