@@ -1,0 +1,191 @@
+"""The parts of a pipeline of layers, each alone: grids, chunks, cuts, balance, courses, storage."""
+
+import itertools
+
+import numpy as np
+import pytest
+from small_graphs import small_graph
+
+from hpcgcn.backend.reference import ReferenceBackend
+from hpcgcn.errors import ConfigError
+from hpcgcn.graph.chunks import chunk_parts, cut_runs, make_chunking, way_of_graph
+from hpcgcn.graph.generate import generate_sbm
+from hpcgcn.nn.models import Hop, Inputs, Shape, build_model, parameter_specs
+from hpcgcn.nn.parameters import Parameters, StageParameters
+from hpcgcn.parallel.layers.course import chunk_order, free_course, historical_entries, waiting_course, waiting_courses
+from hpcgcn.parallel.layers.division import balance, find_cuts, line_of, stage_plan
+from hpcgcn.parallel.layers.grid import grid_shape
+from hpcgcn.parallel.layers.storage import PlannedArray, PlannedWorkspace
+
+BACKEND = ReferenceBackend(np.float32)
+
+
+# -- grids ------------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("ways, stages, ranks, wanted", [
+    (1, 0, 4, (1, 4)), (2, 0, 4, (2, 2)), (0, 0, 4, (2, 2)), (0, 0, 6, (2, 3)), (0, 0, 3, (3, 1)), (0, 0, 1, (1, 1)), (0, 2, 8, (4, 2)),
+    (2, 4, 8, (2, 4)), (1, 1, 1, (1, 1))])
+def test_grids(ways, stages, ranks, wanted):
+    assert grid_shape(ways, stages, ranks) == wanted
+
+
+@pytest.mark.parametrize("ways, stages, ranks", [(1, 3, 4), (3, 0, 4), (2, 2, 8), (0, 3, 4), (5, 0, 4), (0, 5, 4)])
+def test_grids_that_do_not_fit_are_refused(ways, stages, ranks):
+    with pytest.raises(ConfigError, match=f"but {ranks} were started"):
+        grid_shape(ways, stages, ranks)
+
+
+# -- chunks -----------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("method", ["metis", "random", "block"])
+@pytest.mark.parametrize("ways, n_chunks", [(1, 1), (1, 7), (2, 3), (3, 5)])
+def test_chunks_hold_every_node_once(directed, method, ways, n_chunks):
+    graph = small_graph(200, 700, directed=directed)
+    chunking = make_chunking(graph, ways, n_chunks, method, "volume", 0)
+    assert np.array_equal(np.sort(chunking.order), np.arange(200))
+    assert len(chunking.chunks) == ways and chunking.offsets[-1] == 200
+    for ends, size in zip(chunking.chunks, np.diff(chunking.offsets)):
+        assert len(ends) == n_chunks + 1 and ends[0] == 0 and ends[-1] == size and (np.diff(ends) > 0).all()
+    entries = 0
+    for way in range(ways):
+        part = way_of_graph(graph, chunking, way, 0)
+        for row, node in enumerate(part.original_ids):
+            read = np.sort(chunking.order[part.indices[part.indptr[row]:part.indptr[row + 1]]])
+            assert np.array_equal(read, graph.indices[graph.indptr[node]:graph.indptr[node + 1]])
+        entries += len(part.indices)
+    assert entries == graph.n_edges
+
+
+def test_chunks_do_about_equal_work():
+    graph = generate_sbm(4000, 12, 4, 5, seed=0)
+    part = chunk_parts(graph.indptr, graph.indices, 8, "metis", 0)
+    work = np.bincount(part, 50 + np.diff(graph.indptr))
+    assert work.max() < 1.1 * work.mean()
+
+
+def test_runs_of_parts():
+    indptr = np.arange(0, 301, 3)                      # 100 nodes of equal work
+    assert cut_runs(indptr, np.array([0, 40, 100]), 2).tolist() == [0, 20, 40, 70, 100]
+    with pytest.raises(ConfigError, match="cannot be cut into 50"):
+        cut_runs(indptr, np.array([0, 40, 100]), 50)
+
+
+# -- cuts and balance -------------------------------------------------------------------------------------------------
+
+def planned(model: str, layers: int = 4, sparse: bool = False, **more):
+    shape = Shape(model, 6, 3, layers, 8, dropout=0.5, self_loops=model != "sage", norm=model == "sage", **more)
+    graph = small_graph(sparse=sparse)
+    features = {"sparse": graph.features} if sparse else {"dense": BACKEND.from_host(np.float32(graph.features))}
+    if model in ("gcn", "sage") and not sparse:
+        features["aggregated"] = features["dense"]
+    parameters, workspace = StageParameters(BACKEND, parameter_specs(shape), 0), PlannedWorkspace(BACKEND, graph.n_nodes)
+    return build_model(BACKEND, shape, parameters, workspace, Inputs(np.arange(graph.n_nodes), **features)), workspace, parameters
+
+
+@pytest.mark.parametrize("model, crossing", [("gcnii", [["h0"], ["e", "h0"], ["e", "h0"], ["e", "h0"]]), ("resgcn", [["stream"]] * 4),
+                                             ("gcn", [["e"], ["e"], ["u"]]), ("sage", [["e"], ["e"], ["e"]])])
+def test_as_little_as_possible_crosses_a_cut(model, crossing):
+    cuts = find_cuts(planned(model)[0])
+    assert [sorted(field.name for field in cut.fields) for cut in cuts] == crossing
+    assert len({cut.position for cut in cuts}) == len(cuts)
+
+
+def test_features_stay_on_the_first_stage():
+    model, _, _ = planned("sage", sparse=True)
+    reads = [k for k, item in enumerate(line_of(model)) if getattr(item, "reads_features", False)]
+    assert all(cut.position > max(reads) for cut in find_cuts(model)) and len(reads) == 2
+
+
+@pytest.mark.parametrize("model", ["gcn", "sage", "gcnii", "resgcn"])
+def test_stages_share_a_model_out(model):
+    whole, _, parameters = planned(model, layers=6)
+    cuts = find_cuts(whole)
+    plans = [stage_plan(whole, cuts, [1, 3, len(cuts) + 1], stage) for stage in range(3)]
+    assert [id(item) for plan in plans for item in plan.items if isinstance(item, Hop)] == [id(hop) for hop in whole.hops]
+    steps = [step for plan in plans for segment in plan.segments for step in segment]
+    assert [id(s) for s in steps] == [id(s) for block in whole.blocks for s in block]
+    assert plans[0].sent == plans[1].received and plans[1].sent == plans[2].received and not plans[0].received and not plans[2].sent
+    assert plans[0].next_hop == plans[1].first_hop
+
+
+def test_the_most_expensive_stage_costs_least():
+    rng = np.random.default_rng(0)
+    for n_units, n_stages in itertools.product(range(1, 8), range(1, 5)):
+        if n_stages > n_units:
+            continue
+        costs = rng.random(n_units).tolist()
+
+        def worst(ends):
+            return max(sum(costs[a:b]) for a, b in zip([0, *ends], ends))
+        found = balance(costs, n_stages)
+        every = [[*inner, n_units] for inner in itertools.combinations(range(1, n_units), n_stages - 1)]
+        assert found in every and worst(found) == pytest.approx(min(map(worst, every)))
+
+
+def test_a_stage_makes_its_own_arrays_and_parameters():
+    model, workspace, parameters = planned("gcnii", layers=6)
+    cuts = find_cuts(model)
+    plan = stage_plan(model, cuts, [3, len(cuts) + 1], 1)
+    parameters.claim({"conv3.weight", "conv4.weight", "conv5.weight", "conv6.weight", "output.weight", "output.bias"})
+    workspace.make(plan.items, plan.received + plan.sent)
+    whole = Parameters(BACKEND, parameters.whole_specs, 0)
+    assert np.array_equal(whole.value[parameters.begin:parameters.begin + parameters.size], parameters.value)
+    assert np.array_equal(parameters["conv4.weight"].value, whole["conv4.weight"].value) and parameters["conv1.weight"].value is None
+    mine, others = plan.hops, [hop for hop in model.hops if hop not in plan.hops]
+    assert not any(isinstance(a, PlannedArray) for hop in mine for a in (hop.source.value, hop.source.grad, hop.target.value))
+    assert all(isinstance(hop.target.value, PlannedArray) for hop in others)
+    gathered = [hop.source.value for hop in mine] + [hop.target.grad for hop in mine]
+    assert len({id(array) for array in gathered}) == len(gathered), "what hops gather from is not shared"
+
+
+# -- courses ----------------------------------------------------------------------------------------------------------
+
+def check_course(course, n_hops, reads, n_chunks):
+    """Every task once, in an order that respects what it reads."""
+    done, arrived = set(), set()
+    for chunk, tasks in zip(course.arrivals, course.tasks):
+        arrived.add(chunk)
+        for task in tasks:
+            c, depth = task
+            assert c in arrived and task not in done
+            assert depth == 0 or all((d, depth - 1) in done for d in [c, *np.flatnonzero(reads[c])])
+            done.add(task)
+    assert len(done) == n_chunks * (n_hops + 1)
+    assert sorted(course.departures) == list(range(n_chunks))
+
+
+@pytest.mark.parametrize("density", [0.0, 0.2, 0.5, 1.0])
+@pytest.mark.parametrize("n_hops", [0, 1, 4])
+def test_chunks_wait_for_all_that_they_read_and_for_nothing_else(density, n_hops):
+    rng = np.random.default_rng(1)
+    reads = rng.random((9, 9)) < density
+    order = rng.permutation(9).tolist()
+    course = waiting_course(order, n_hops, reads)
+    check_course(course, n_hops, reads, 9)
+    if density == 0:
+        assert course.tasks == free_course(order, n_hops).tasks
+    if density == 1 and n_hops:
+        assert [len(tasks) for tasks in course.tasks] == [1] * 8 + [1 + 9 * n_hops]
+
+
+def test_what_leaves_a_stage_arrives_at_the_next():
+    reads = np.eye(6, dtype=bool) | np.eye(6, k=1, dtype=bool)
+    courses = waiting_courses(list(range(6)), [2, 0, 3], reads)
+    for before, after in zip(courses, courses[1:]):
+        assert before.departures == after.arrivals
+    # A chain: chunk 0 of the first stage waits for two more chunks at its second hop, not for all.
+    assert (0, 2) in courses[0].tasks[2]
+
+
+def test_orders_change_with_the_epoch_and_are_kept_without_shuffling():
+    orders = [chunk_order(3, epoch, 12, True) for epoch in range(4)]
+    assert all(sorted(order) == list(range(12)) for order in orders) and len(set(map(tuple, orders))) == 4
+    assert chunk_order(3, 1, 12, True) == orders[1] and chunk_order(3, 1, 12, False) == list(range(12))
+
+
+def test_entries_that_read_history_are_counted():
+    entries = np.arange(9).reshape(3, 3)
+    assert historical_entries([0, 1, 2], entries) == 1 + 2 + 5
+    assert historical_entries([2, 1, 0], entries) == 3 + 6 + 7
+    assert historical_entries([1, 2, 0], entries) == 3 + 5 + 6
