@@ -94,8 +94,8 @@ class Between:
         """Back through the step: the mask of its ReLU and dropout, and the bias's gradient, which needs the masked rows too.
 
         Here the product that follows could apply the mask itself (`spmm(mask=...)`; the fused operator of the MixGCN paper,
-        S-SpMM, is not published, and that is our reading of it). With the bias it saves no pass over the rows, so this is
-        the simpler way; benchmarks/results/mixgcn-masked.md has the times of both.
+        S-SpMM, is not published, and that is our reading of it). Alone it is 2 to 12 % faster than mask, then product; with
+        the bias it saves no pass over the rows and is 4 to 16 % slower (benchmarks/results/mixgcn-masked.md).
         """
         block = slice(*rows)
         self.step.backward_columns(self.gradients[block], self.values[block], self.columns, moment)
