@@ -1,7 +1,5 @@
 """Pipelines with history against a serial run written by hand; what resumes, what changes nothing, what is told about it."""
 
-import itertools
-
 import numpy as np
 import pytest
 from many_runs import job, run_many
@@ -27,8 +25,7 @@ CASES = {
     "none-of-them": (Rules(hold=1, shuffle=False, zero_gradients=False),
                      {"history_hold": 1, "shuffle_chunks": False, "history_gradients": "stale"}),
 }
-MODELS = ("gcnii", "resgcn")
-GRIDS = [(1, 1), (2, 1), (3, 1), (4, 1), (2, 2), (4, 2), (4, 4)]       # (ranks, ways)
+GRIDS = [(1, 1), (2, 1), (3, 1), (4, 1), (2, 2), (4, 2)]       # (ranks, ways)
 
 
 def graph_of(kind: str):
@@ -60,20 +57,21 @@ def sources(tmp_path_factory):
 
 @pytest.mark.parametrize("n_ranks, ways", GRIDS)
 def test_equals_the_serial_reference(n_ranks, ways, sources, tmp_path):
-    wanted = [(name, model, "undirected") for name, model in itertools.product(CASES, MODELS)]
-    wanted += [("short", "gcnii", "directed"), ("stale", "resgcn", "directed")]
+    wanted = [(name, "gcnii", "undirected") for name in CASES]
+    wanted += [("short", "gcnii", "directed"), ("stale", "resgcn", "directed"), ("short", "resgcn", "undirected")]
     jobs = [job(".".join(key), sources / f"{key[2]}-{CHUNKS}.h5", model=key[1], chunks=CHUNKS, ways=ways,
                 **PRECISE | CASES[key[0]][1]) for key in wanted]
     found = run_many(n_ranks, jobs, tmp_path)
     for key in wanted:
         run = found[".".join(key)]
         assert "losses" in run, run
-        np.testing.assert_allclose(run["losses"], serial_losses(key[2], key[1], ways, CASES[key[0]][0]), rtol=1e-9, err_msg=str(key))
+        expected = serial_losses(key[2], key[1], ways, CASES[key[0]][0])
+        np.testing.assert_allclose(run["losses"], expected, rtol=1e-9, err_msg=str(key))
     losses = {tuple(found[f"{name}.gcnii.undirected"]["losses"]) for name in CASES}
     assert len(losses) == len(CASES), "two settings that should differ gave the same losses"
 
 
-# -- the whole exchange family, resumed -------------------------------------------------------------------------------------
+# -- the whole exchange family, resumed -------------------------------------------------------------------------------
 
 WAYS = {"plain": {}, "short": {"history_hold": 3}, "stale-gradients": {"history_gradients": "stale", "history_hold": 4},
         "coded": {"codec": "4bit"}, "moving": {"codec": "bits", "rate": "step:2@0,8@5"}, "resgcn": {"model": "resgcn"},

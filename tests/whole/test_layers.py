@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.mpi_skip, pytest.mark.timeout(600)]
 MODELS = ("gcn", "sage", "gcnii", "resgcn")
 COMMON = {"epochs": 20, "dropout": 0.5, "lr": 0.02, "layers": 5, "eval_every": 20}
 EXACT = {"method": "gnnpipe", "history": "none"}
-N_NODES, HIDDEN, CLASSES, WAYS_CHUNKS = 220, 16, 5, 4
+N_NODES, HIDDEN, CLASSES = 220, 16, 5
 # name: (graph, settings that both sides have)
 STRANGE = {"sparse": ("sparse", {}), "directed": ("directed", {}), "multilabel": ("multilabel", {}),
            "inductive": ("plain", {"inductive": True}), "not-precomputed": ("plain", {"precompute": "no", "hidden": 40}),
@@ -52,20 +52,22 @@ def alone(sources, tmp_path_factory):
 def test_equals_one_rank_without_history(n_ranks, sources, alone, tmp_path):
     jobs = [job(f"{model}-{chunks}", sources / "plain.h5", model=model, chunks=chunks, **EXACT, **COMMON)
             for model in MODELS for chunks in (1, 4, 16)]
-    jobs += [job(f"{model}.{name}-6", sources / f"{graph}.h5", model=model, chunks=6, **EXACT, **COMMON | settings)
-             for name, (graph, settings) in STRANGE.items() for model in models_of(name)]
-    jobs += [job(f"{model}-file", sources / "plain-8.h5", model=model, **EXACT, **COMMON) for model in MODELS]
+    if n_ranks in (1, 3):
+        jobs += [job(f"{model}.{name}-6", sources / f"{graph}.h5", model=model, chunks=6, **EXACT, **COMMON | settings)
+                 for name, (graph, settings) in STRANGE.items() for model in models_of(name)]
+        jobs += [job(f"{model}-file", sources / "plain-8.h5", model=model, **EXACT, **COMMON) for model in MODELS]
     compare(run_many(n_ranks, jobs, tmp_path), alone)
 
 
-@pytest.mark.parametrize("n_ranks, ways", [(2, 2), (4, 2), (4, 4)])
+@pytest.mark.parametrize("n_ranks, ways", [(3, 3), (4, 2)])
 def test_ways_equal_one_rank_without_history(n_ranks, ways, sources, alone, tmp_path):
     exact = {**EXACT, "method": "gnnpipe-hybrid", "ways": ways}
     jobs = [job(f"{model}-{chunks}", sources / "plain.h5", model=model, chunks=chunks, **exact, **COMMON)
-            for model in MODELS for chunks in (4, 16)]
-    jobs += [job(f"{model}.{name}-8", sources / f"{graph}.h5", model=model, chunks=8, **exact, **COMMON | settings)
-             for name, (graph, settings) in STRANGE.items() for model in models_of(name)]
-    jobs += [job(f"{model}-file", sources / "plain-8.h5", model=model, **exact, **COMMON) for model in MODELS]
+            for model in MODELS for chunks in (ways, 12)]
+    if ways == 2:
+        jobs += [job(f"{model}.{name}-8", sources / f"{graph}.h5", model=model, chunks=8, **exact, **COMMON | settings)
+                 for name, (graph, settings) in STRANGE.items() for model in models_of(name)]
+        jobs += [job(f"{model}-file", sources / "plain-8.h5", model=model, **exact, **COMMON) for model in MODELS]
     compare(run_many(n_ranks, jobs, tmp_path), alone)
 
 
@@ -89,14 +91,14 @@ def sent(run) -> set:
 def test_bytes_are_those_of_the_formula_whatever_the_depth(n_ranks, sources, tmp_path):
     """2 (S - 1) N d elements an epoch, of four bytes; GCNII sends its initial rows along."""
     short = {"epochs": 3, "dropout": 0.5}
-    jobs = [job(f"{model}-{layers}-{history}", sources / "plain.h5", model=model, layers=layers, history=history, method="gnnpipe",
-                **short) for model in ("gcnii", "resgcn") for layers in (9, 16) for history in ("none", "snapshot")]
+    jobs = [job(f"{model}-{layers}-{history}", sources / "plain.h5", model=model, layers=layers, history=history,
+                method="gnnpipe", **short) for model in ("gcnii", "resgcn") for layers in (9, 16) for history in ("none", "snapshot")]
     jobs += [job(codec, sources / "plain.h5", model="resgcn", method="gnnpipe", codec=codec, layers=5, **short)
              for codec in ("bf16", "8bit", "1bit", "subset")]
     found = run_many(n_ranks, jobs, tmp_path)
     whole = 2 * (n_ranks - 1) * N_NODES * HIDDEN * 4
     rows = 2 * (n_ranks - 1) * N_NODES
-    coded = {"bf16": whole // 2, "8bit": rows * (4 + HIDDEN), "1bit": rows * (4 + HIDDEN // 8), "subset": rows * HIDDEN // 4 * 4}
+    coded = {"bf16": whole // 2, "8bit": rows * (4 + HIDDEN), "1bit": rows * (4 + HIDDEN // 8), "subset": rows * HIDDEN}
     for label, run in found.items():
         wanted = coded.get(label) or whole * (2 if label.startswith("gcnii") else 1)
         assert sent(run) == {wanted}, label
@@ -109,7 +111,8 @@ def test_bytes_are_those_of_the_formula_whatever_the_depth(n_ranks, sources, tmp
 def test_the_halo_bytes_of_a_hybrid_are_those_of_the_plan(sources, tmp_path):
     graph = generate_sbm(N_NODES, 8, 12, CLASSES, seed=2)
     halo = statistics(graph, partition_graph(graph, 2, "metis", "volume"))["halo_rows"]
-    run = run_many(4, [job("a", sources / "plain-2.h5", model="resgcn", layers=6, method="gnnpipe-hybrid", epochs=3)], tmp_path)["a"]
+    hybrid = job("a", sources / "plain-2.h5", model="resgcn", layers=6, method="gnnpipe-hybrid", epochs=3)
+    run = run_many(4, [hybrid], tmp_path)["a"]
     first = run["rows"][0]
     assert {int(first[f"bytes_{direction}_{hop}"]) for direction in ("forward", "backward") for hop in range(1, 7)} == {
         halo * HIDDEN * 4}
@@ -140,7 +143,8 @@ REFUSED = {"deep": ({"stages": 2, "layers": 1, "model": "gcn"}, "can be cut into
            "grid": ({"stages": 3}, "3 stages need 3 ranks, but 2 were started"),
            "ways": ({"ways": 3}, "3 ways x 1 stages"), "odd": ({"ways": 2, "chunks": 3}, "multiple of 2"),
            "many": ({"chunks": 500}, "500 chunks of a graph with 220 nodes"), "nodes": ({"codec": "nodes"}, "needs every one"),
-           "stale": ({"staleness_features": 1}, "there is one way"), "feedback": ({"codec": "4bit", "error_feedback": True}, "two chunks"),
+           "stale": ({"staleness_features": 1}, "there is one way"),
+           "feedback": ({"codec": "4bit", "error_feedback": True}, "two chunks"),
            "budget": ({"codec": "subset", "byte_budget": "1MB"}, "byte_budget"), "stored": ({"precision": "bf16"}, "precision"),
            "blocking": ({"blocking": True}, "blocking"), "no-history": ({"history": "none", "history_hold": 5}, "no effect"),
            "elsewhere": ({"method": "overlap", "chunks": 8}, "for parallel = 'layers' only")}
@@ -149,8 +153,8 @@ REFUSED = {"deep": ({"stages": 2, "layers": 1, "model": "gcn"}, "can be cut into
 def test_what_cannot_be_done_is_refused(sources, tmp_path):
     jobs = [job(name, sources / "plain.h5", **{"method": "gnnpipe", "model": "gcnii"} | settings)
             for name, (settings, _) in REFUSED.items()]
-    jobs += [job("parts", sources / "plain-8.h5", method="gnnpipe", chunks=12), job("shared", sources / "plain-8.h5", method="gnnpipe-hybrid"),
-             job("fits", sources / "plain-8.h5", method="gnnpipe", chunks=16)]
+    jobs += [job("parts", sources / "plain-8.h5", method="gnnpipe", chunks=12),
+             job("shared", sources / "plain-8.h5", method="gnnpipe-hybrid"), job("fits", sources / "plain-8.h5", method="gnnpipe", chunks=16)]
     found = run_many(2, jobs, tmp_path)
     for name, (_, words) in REFUSED.items():
         assert found[name].get("error") == "ConfigError" and words in found[name]["message"], (name, found[name])
