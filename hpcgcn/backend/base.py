@@ -117,6 +117,10 @@ class Backend(abc.ABC):
         """Rows (start, stop) of x into a place that gather_store gave."""
         self.convert(x[slice(*rows)], store[slice(*rows)])
 
+    def gather_passes(self, x) -> list:
+        """What to give spmm in turn instead of x, all rows with one before the next, so that each stays in the cache."""
+        return [x]
+
     @abc.abstractmethod
     def spmm_transposed_add(self, matrix, x, out, rows=None):
         """out += A[rows]^T @ x[rows]; x (n_rows, width), out (n_columns, width). Deterministic."""

@@ -105,6 +105,19 @@ class Storage:
         return self.source if self.store is None else self.store
 
 
+def multiply(backend, matrix, x, out, blocks: list[Rows], accumulate: bool = False, poke=lambda: None) -> Iterator[Rows]:
+    """out[rows] (= or +=) A[rows] x for blocks of rows; yields each when it is complete. `poke` is called in between."""
+    *passes, last = backend.gather_passes(x)
+    for part in passes:
+        for rows in blocks:
+            backend.spmm(matrix, part, out, rows=rows, accumulate=accumulate)
+            poke()
+    for rows in blocks:
+        backend.spmm(matrix, last, out, rows=rows, accumulate=accumulate)
+        poke()
+        yield rows
+
+
 def reuse(matrix) -> float:
     """How often a column is gathered, on average."""
     return matrix.nnz / max(matrix.shape[1], 1)

@@ -13,8 +13,8 @@ import numpy as np
 from hpcgcn.exchange.codecs import Rows as MessageRows
 from hpcgcn.exchange.exchange import Exchange, Policy, Route
 from hpcgcn.mpi.progress import Progress, recognise_hosts
-from hpcgcn.parallel.base import (Aggregation, GatherStores, Strategy, gathers_gradient, reuse, row_blocks,
-                                  scales)
+from hpcgcn.parallel.base import (Aggregation, GatherStores, Strategy, gathers_gradient, multiply, reuse,
+                                  row_blocks, scales)
 
 # Tags keep apart: direction, training or evaluation, and the hop.
 FORWARD_TAG, BACKWARD_TAG, EVALUATION_TAG = 1000, 2000, 3000
@@ -80,19 +80,15 @@ class HaloForward(Aggregation):
         backend, cut = self.cut.backend, self.cut
         if self.blocking:
             self.exchange.finish()
-        for rows in self.interior:
-            backend.spmm(cut.inner, self.storage.rows, self.out, rows=rows)
-            self.progress.poke()
-            yield rows
-        for rows in self.boundary:
-            backend.spmm(cut.inner, self.storage.rows, self.out, rows=rows)
-            self.progress.poke()
+        poke, rows = self.progress.poke, self.storage.rows
+        yield from multiply(backend, cut.inner, rows, self.out, self.interior, poke=poke)
+        for _ in multiply(backend, cut.inner, rows, self.out, self.boundary, poke=poke):
+            pass
         halo = self._stored(self.exchange.finish())
-        out = self.out[cut.n_interior:]
-        for start, stop in self.boundary:
-            backend.spmm(cut.outer, halo, out, rows=(start - cut.n_interior, stop - cut.n_interior), accumulate=True)
-            self.progress.poke()
-            yield start, stop
+        first = cut.n_interior
+        blocks = [(start - first, stop - first) for start, stop in self.boundary]
+        for start, stop in multiply(backend, cut.outer, halo, self.out[first:], blocks, True, poke):
+            yield first + start, first + stop
 
     def _stored(self, halo):
         self.halo_storage.source = halo
@@ -119,9 +115,9 @@ class HaloBackward(Aggregation):
         self.storage.keep(rows)
         if rows[1] == self.cut.n_owned:
             boundary = self.storage.rows[self.cut.n_interior:]
-            for block in self.halo:
-                self.cut.backend.spmm(self.cut.outer_t, boundary, self.halo_gradient, rows=block)
-                self.progress.poke()
+            for _ in multiply(self.cut.backend, self.cut.outer_t, boundary, self.halo_gradient, self.halo,
+                              poke=self.progress.poke):
+                pass
             self.exchange.start(self.halo_gradient, moment.epoch)
         self.progress.poke()
 
@@ -129,13 +125,10 @@ class HaloBackward(Aggregation):
         backend, cut = self.cut.backend, self.cut
         if self.blocking:
             self.exchange.finish()
-        for rows in self.interior:
-            backend.spmm(cut.inner_t, self.storage.rows, self.dx, rows=rows, accumulate=self.adds)
-            self.progress.poke()
-            yield rows
-        for rows in self.boundary:
-            backend.spmm(cut.inner_t, self.storage.rows, self.dx, rows=rows, accumulate=self.adds)
-            self.progress.poke()
+        poke, rows = self.progress.poke, self.storage.rows
+        yield from multiply(backend, cut.inner_t, rows, self.dx, self.interior, self.adds, poke)
+        for _ in multiply(backend, cut.inner_t, rows, self.dx, self.boundary, self.adds, poke):
+            pass
         arrived = self.exchange.finish()
         for neighbour, send_rows in zip(cut.local.plan.neighbours, cut.send_rows):
             backend.scatter_add_rows(arrived[neighbour.landing], send_rows, self.dx)

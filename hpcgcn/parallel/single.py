@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpcgcn.parallel.base import Aggregation, GatherStores, Strategy, gathers_gradient, reuse, row_blocks, scales
+from hpcgcn.parallel.base import Aggregation, GatherStores, Strategy, gathers_gradient, multiply, reuse, row_blocks, scales
 
 
 class WholeAggregation(Aggregation):
@@ -18,9 +18,7 @@ class WholeAggregation(Aggregation):
         self.storage.keep(rows)
 
     def pull(self, moment):
-        for rows in self.blocks:
-            self.backend.spmm(self.matrix, self.storage.rows, self.out, rows=rows, accumulate=self.adds)
-            yield rows
+        yield from multiply(self.backend, self.matrix, self.storage.rows, self.out, self.blocks, self.adds)
 
 
 class SingleStrategy(Strategy):

@@ -55,15 +55,23 @@ class TiledRows:
     def __init__(self, shape, dtype):
         tiles = -(-shape[1] // TILE_COLUMNS)
         self.array = aligned_zeros((tiles, shape[0], TILE_COLUMNS), dtype)
-        self.shape, self.tile_rows, self.first_row = tuple(shape), shape[0], 0
+        self.shape, self.place = tuple(shape), (shape[0], 0, 0, tiles)     # rows of a tile, first row; first, last tile
 
     def __getitem__(self, rows: slice) -> "TiledRows":
         """The same tiles without some of the first and last rows."""
         start, stop, _ = rows.indices(self.shape[0])
-        part = object.__new__(TiledRows)
-        part.array, part.tile_rows, part.first_row = self.array, self.tile_rows, self.first_row + start
-        part.shape = (stop - start, self.shape[1])
-        return part
+        tile_rows, first_row, *tiles = self.place
+        return self._view((stop - start, self.shape[1]), (tile_rows, first_row + start, *tiles))
+
+    def one_by_one(self) -> list["TiledRows"]:
+        """Each tile alone: spmm then writes its columns only."""
+        tile_rows, first_row, first, last = self.place
+        return [self._view(self.shape, (tile_rows, first_row, tile, tile + 1)) for tile in range(first, last)]
+
+    def _view(self, shape, place) -> "TiledRows":
+        view = object.__new__(TiledRows)
+        view.array, view.shape, view.place = self.array, shape, place
+        return view
 
 
 class NativeBackend(Backend):
@@ -110,10 +118,10 @@ class NativeBackend(Backend):
 
     def spmm(self, matrix, x, out, rows=None, accumulate=False, mask=None, mask_scale=1.0):
         start, stop = rows or (0, matrix.shape[0])
-        array, tile_rows, first_row = (x.array, x.tile_rows, x.first_row) if isinstance(x, TiledRows) else (x, 0, 0)
+        array, tiles = (x.array, x.place) if isinstance(x, TiledRows) else (x, (0, 0, 0, 0))
         self._call["spmm"](self.threads, matrix.indptr, matrix.indices, matrix.weights, matrix.row_scale,
                            matrix.column_scale, array, STORAGE[array.dtype], x.shape[1], out, start, stop, accumulate,
-                           mask, mask_scale, matrix.shape[1], self._tile, tile_rows, first_row)
+                           mask, mask_scale, matrix.shape[1], self._tile, *tiles)
 
     def gather_store(self, shape, precision, reuse):
         dtype = np.dtype(np.uint16 if precision == "bf16" else np.float32)
@@ -124,9 +132,12 @@ class NativeBackend(Backend):
     def store_rows(self, x, store, rows):
         if isinstance(store, TiledRows):
             self._call["tile_rows"](self.threads, x, x.shape[1], store.array, STORAGE[store.array.dtype],
-                                    store.tile_rows, *rows)
+                                    store.place[0], *rows)
         else:
             super().store_rows(x, store, rows)
+
+    def gather_passes(self, x):
+        return x.one_by_one() if isinstance(x, TiledRows) else [x]
 
     def spmm_transposed_add(self, matrix, x, out, rows=None):
         start, stop = rows or (0, matrix.shape[0])

@@ -25,7 +25,7 @@
 
 const operation TABLE(LEVEL)[] = {
     {"check_csr", "ilji", run_check_csr},
-    {"spmm", "iljfffsiiFiiifdiBii", run_spmm},
+    {"spmm", "iljfffsiiFiiifdiBiiii", run_spmm},
     {"tile_rows", "ifiSiiii", run_tile_rows},
     {"spmm_transposed_add", "iljffffiFiii", run_spmm_transposed_add},
     {"sparse_dropout", "iljfFiiidlii", run_sparse_dropout},

@@ -259,17 +259,19 @@ static void multiply_compact(const product *p, const row_split *s, const void *x
 
 /* Tile after tile, each of `tile_rows` rows of TILE_COLUMNS elements; columns beyond the width are not read. */
 static void multiply_tiles(const product *p, const row_split *s, const void *tiles, int kind, int64_t tile_rows,
-                           int64_t first_row, int team)
+                           int64_t first_row, int64_t first_tile, int64_t last_tile, int team)
 {
-#pragma omp parallel for schedule(dynamic) num_threads(team) if (team > 1)
-    for (int64_t chunk = 0; chunk < s->n_chunks; chunk++) {
-        const int64_t first = chunk_start(p, s, chunk), last = chunk_start(p, s, chunk + 1);
-        for (int64_t column = 0; column < p->width; column += TILE_COLUMNS) {
-            const int64_t columns = smaller(TILE_COLUMNS, p->width - column);
-            const tile t = {element(tiles, kind, column * tile_rows + first_row * TILE_COLUMNS), NULL, TILE_COLUMNS,
-                            column, (int)(columns % LANES)};
-            choose_function(p, &t, kind, columns)(p, &t, first, last);
-        }
+    const int64_t end = smaller(last_tile * TILE_COLUMNS, p->width);
+#pragma omp parallel num_threads(team) if (team > 1)
+    for (int64_t column = first_tile * TILE_COLUMNS; column < end; column += TILE_COLUMNS) {
+        const int64_t columns = smaller(TILE_COLUMNS, p->width - column);
+        const tile t = {element(tiles, kind, column * tile_rows + first_row * TILE_COLUMNS), NULL, TILE_COLUMNS, column,
+                        (int)(columns % LANES)};
+        const tile_function multiply = choose_function(p, &t, kind, columns);
+        /* All rows before the next tile: a tile stays in the near caches as long as it is in use. */
+#pragma omp for schedule(dynamic)
+        for (int64_t chunk = 0; chunk < s->n_chunks; chunk++)
+            multiply(p, &t, chunk_start(p, s, chunk), chunk_start(p, s, chunk + 1));
     }
 }
 
@@ -308,7 +310,8 @@ static void run_tile_rows(call *c)
 }
 
 /* threads, indptr, indices, weights, row_scale, column_scale, x, kind, width, out, start, stop, accumulate, mask,
- * mask_scale, n_columns, scratch, tile_rows (0: x is not in tiles), first_row (of the tiles: column 0 of the matrix) */
+ * mask_scale, n_columns, scratch, tile_rows (0: x is not in tiles), first_row (of the tiles: column 0 of the matrix),
+ * first_tile, last_tile */
 static void run_spmm(call *c)
 {
     const argument *a = c->in;
@@ -320,10 +323,11 @@ static void run_spmm(call *c)
                        .scale = mask ? (float)a[14].number : 1.0f, .accumulate = a[12].integer != 0};
     const int64_t n_rows = a[1].bytes / 8 - 1, x_bytes = n_columns * width * storage_bytes(kind);
     REQUIRE(0 <= start && start <= stop && stop <= n_rows, "rows out of range");
-    const int64_t tile_rows = a[17].integer, first_row = a[18].integer;
+    const int64_t tile_rows = a[17].integer, first_row = a[18].integer, first_tile = a[19].integer, last_tile = a[20].integer;
     if (tile_rows) {
         REQUIRE(!mask, "tiles take no mask");
         REQUIRE(a[6].bytes == tiles_bytes(tile_rows, width, kind), "tiles must be whole and hold all columns");
+        REQUIRE(0 <= first_tile && last_tile <= (width + TILE_COLUMNS - 1) / TILE_COLUMNS, "no such tiles");
         REQUIRE(0 <= first_row && first_row + n_columns <= tile_rows, "tiles must have a row for each column of the matrix");
     } else {
         REQUIRE(a[6].bytes == x_bytes, "x must have a row for each column of the matrix");
@@ -336,7 +340,7 @@ static void run_spmm(call *c)
     const bool too_large = (mask ? n_columns * width * 8 : x_bytes) > smaller(NEAR_BYTES, a[16].bytes);
     const bool fits = n_columns * TILE_COLUMNS * storage_bytes(mask ? FP32 : kind) <= a[16].bytes;
     if (tile_rows)
-        multiply_tiles(&p, &split, a[6].data, kind, tile_rows, first_row, team);
+        multiply_tiles(&p, &split, a[6].data, kind, tile_rows, first_row, first_tile, last_tile, team);
     else if (too_large && fits && entries >= MIN_REUSE * n_columns)
         multiply_compact(&p, &split, a[6].data, kind, mask, n_columns, a[16].data, team);
     else
