@@ -51,7 +51,8 @@ def _by_degree(indptr: np.ndarray, indices: np.ndarray) -> np.ndarray:
     return np.argsort(-np.diff(indptr), kind="stable")
 
 
-def _by_cuthill_mckee(indptr: np.ndarray, indices: np.ndarray) -> np.ndarray:
+def by_cuthill_mckee(indptr: np.ndarray, indices: np.ndarray) -> np.ndarray:
+    """Rows so that neighbours get numbers near each other; the CSR holds every edge both ways."""
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 
@@ -69,4 +70,4 @@ def _by_cluster(indptr: np.ndarray, indices: np.ndarray) -> np.ndarray:
 
 
 METHODS: dict[str, Callable | None] = {
-    "none": None, "degree": _by_degree, "rcm": _by_cuthill_mckee, "cluster": _by_cluster}
+    "none": None, "degree": _by_degree, "rcm": by_cuthill_mckee, "cluster": _by_cluster}

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hpcgcn.graph.block_order import block_order
+from hpcgcn.graph.csr import entry_positions, take_indptr
 from hpcgcn.graph.data import Part
 from hpcgcn.graph.local import Structure
 
@@ -40,7 +42,7 @@ class WholeGraph:
     """All rows of the adjacency, and this rank's slice of the nodes."""
 
     offsets: np.ndarray              # (n_ranks + 1,) rank r owns nodes offsets[r]:offsets[r + 1]
-    order: np.ndarray                # (n_owned,) position in the Part of each local row: as they are
+    order: np.ndarray                # (n_owned,) position in the Part of each local row
     ids: np.ndarray                  # (n_owned,) original ids
     matrix: Structure                # (n_nodes, n_nodes)
     matrix_t: Structure              # the same object if the graph is undirected
@@ -60,9 +62,13 @@ class WholeGraph:
         return int(self.offsets[-1])
 
 
-def build_whole(comm, part: Part, self_loops: bool) -> WholeGraph:
-    """Gather the whole adjacency once a host. Collective."""
+def build_whole(comm, part: Part, self_loops: bool, order_blocks: bool = False) -> WholeGraph:
+    """Gather the whole adjacency once a host. Collective.
+
+    order_blocks: every rank may put its rows in an order in which blocks of rows gather from few blocks.
+    """
     from mpi4py import MPI
+    order = block_order(part) if order_blocks else np.arange(part.n_owned)
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
     leaders = comm.Split(0 if node.rank == 0 else MPI.UNDEFINED, comm.rank)
     leaders = None if leaders == MPI.COMM_NULL else leaders
@@ -70,6 +76,8 @@ def build_whole(comm, part: Part, self_loops: bool) -> WholeGraph:
     hosts = comm.allgather(host)
 
     indptr, indices = _with_loops(part, self_loops)
+    if order_blocks:
+        indptr, indices = _ordered(comm, part, indptr, indices, order)
     entries = np.concatenate([[0], np.cumsum(comm.allgather(len(indices)))])
     lengths = SharedArray(comm, node, leaders, part.n_nodes, np.int64)
     lengths.fill(np.diff(indptr), part.offsets, hosts)
@@ -77,7 +85,7 @@ def build_whole(comm, part: Part, self_loops: bool) -> WholeGraph:
     columns.fill(indices.astype(np.int32), entries, hosts)
     whole_indptr = np.concatenate([[0], np.cumsum(lengths.array)])
     matrix = Structure(whole_indptr, columns.array, part.n_nodes)
-    return WholeGraph(part.offsets, np.arange(part.n_owned), part.original_ids, matrix,
+    return WholeGraph(part.offsets, order, part.original_ids[order], matrix,
                       matrix.transposed() if part.directed else matrix, lengths.array.astype(np.float64),
                       [lengths, columns], len(indices))
 
@@ -89,3 +97,13 @@ def _with_loops(part: Part, self_loops: bool) -> tuple[np.ndarray, np.ndarray]:
     start = int(part.offsets[part.rank])
     own = np.arange(start, start + part.n_owned)
     return part.indptr + np.arange(part.n_owned + 1), np.insert(part.indices, part.indptr[1:], own)
+
+
+def _ordered(comm, part: Part, indptr, indices, order) -> tuple[np.ndarray, np.ndarray]:
+    """The rows in each rank's order, with every node's new number; the entries of a row stay in their order."""
+    numbers = np.empty(part.n_nodes, np.int64)
+    for rank, of_rank in enumerate(comm.allgather(order)):
+        start = int(part.offsets[rank])
+        numbers[start + of_rank] = np.arange(start, start + len(of_rank))
+    ends = take_indptr(indptr, order)
+    return ends, numbers[indices[entry_positions(indptr, order, ends)]]

@@ -49,8 +49,10 @@ class Engine:
         self.comm, self.backend, self.shape, self.parameters = comm, backend, shape, parameters
         self.seed, self.parallel, self.precision, self.blocking = seed, parallel, precision, blocking
         self.n_blocks, self.n_sparse = n_blocks, n_sparse
-        build = build_whole if parallel == "features" else build_local
-        self.local = build(comm, part, shape.self_loops)
+        if parallel == "features":
+            self.local = build_whole(comm, part, shape.self_loops, order_blocks=n_sparse > 0)
+        else:
+            self.local = build_local(comm, part, shape.self_loops)
         self.labels = self._labels(part)
         self.ids = backend.from_host(self.local.ids)
         inputs = self._inputs(part, precompute)
