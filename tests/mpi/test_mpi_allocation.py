@@ -1,0 +1,41 @@
+"""The epoch loop works in arrays that were made before it: after the first epochs nothing large is allocated."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from parts import awkward, cut
+
+from hpcgcn.backend import native
+from hpcgcn.config import make_config
+from hpcgcn.mpi.world import agree
+from hpcgcn.train.trainer import Trainer
+
+pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
+
+N_NODES, HIDDEN, WARM_UP = 1600, 64, 4      # staleness, smoothing and refreshes have all happened by then
+
+
+def largest_epoch(trainer, epochs: int = 3) -> int:
+    """Bytes that Python and NumPy held at most in an epoch, beyond what was there before it."""
+    for _ in range(WARM_UP):
+        trainer.run_epoch()
+    found = []
+    for _ in range(epochs):
+        tracemalloc.start()
+        trainer.run_epoch()
+        found.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    return max(found)
+
+
+@pytest.mark.parametrize("model", ["gcn", "sage", "gcnii", "resgcn"])
+@pytest.mark.parametrize("method", ["vanilla", "overlap", "pipegcn-gf", "sylvie-a", "varco", "mixgcn"])
+def test_epochs_allocate_nothing_of_the_size_of_a_layer(comm, method, model):
+    graph, owner = awkward("random", comm.size, n_nodes=N_NODES)
+    config = make_config({"model": model, "method": method, "layers": 3, "hidden": HIDDEN, "dropout": 0.4, "seed": 1})
+    with agree(comm):
+        trainer = Trainer(comm, native.NativeBackend(np.float32), cut(graph, owner, comm.rank, comm.size), config)
+    layer = 4 * HIDDEN * N_NODES // comm.size
+    assert largest_epoch(trainer) < layer / 4
+    trainer.close()
