@@ -17,6 +17,8 @@ import subprocess
 import sys
 import tempfile
 
+from methods import idle_sleep
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 sys.path.insert(0, ROOT)
@@ -188,7 +190,8 @@ def main():
             command = [sys.executable, os.path.abspath(__file__), "--worker", jobs, "--results", args.results, "--work", args.work,
                        "--threads", str(args.threads)]
             starter = ["mpirun", "--oversubscribe", "-n", str(ranks)] if ranks > 1 else []
-            subprocess.run([*starter, *command], check=True)
+            environment = dict(os.environ, **(idle_sleep(args.work) if ranks > (os.cpu_count() or 1) else {}))
+            subprocess.run([*starter, *command], check=True, env=environment)
         write_table(args, read_results(results))
 
 

@@ -139,14 +139,17 @@ def measure_memory(args):
 
 # -- roles -------------------------------------------------------------------------------------------------------------
 
+ONE_AFTER_THE_OTHER = "one after the other"
+
+
 def measure_roles(args):
     from hpcgcn.graph.generate import generate_sbm
     n_nodes, degree, hidden, layers = args.roles_graph
     with tempfile.TemporaryDirectory() as folder:
         path = write(folder, {"roles": generate_sbm(n_nodes, degree, 64, 16, seed=0, communities=8)})["roles"]
         settings = {"model": "gcn", "layers": layers, "hidden": hidden, "epochs": 12, "method": "mixgcn", "sparse_ranks": 1}
-        kinds = {"one after the other (1 block)": 1, "2 blocks": 2, "4 blocks": 4, "8 blocks": 8, "16 blocks": 16, "chosen at start": 0}
-        jobs = [{"label": label, "graph": path, "settings": settings | {"feature_blocks": n}} for label, n in kinds.items()]
+        kinds = {ONE_AFTER_THE_OTHER: 1, "1 block": 1, "2 blocks": 2, "4 blocks": 4, "8 blocks": 8, "16 blocks": 16, "chosen at start": 0}
+        jobs = [{"label": label, "graph": path, "settings": settings | {"feature_blocks": n, "blocking": label == ONE_AFTER_THE_OTHER}} for label, n in kinds.items()]
         found = run_jobs(2, jobs * args.rounds, folder)
     rows, data = [], {}
     for label in kinds:
@@ -155,14 +158,15 @@ def measure_roles(args):
         data[label] = {"seconds": spread([f["epoch_seconds"] for f in mine]), "best": min(f["epoch_seconds"] for f in mine),
                        "idle": {role: statistics.median(f["summary"]["roles"][role]["idle_share"] for f in mine) for role in roles},
                        "blocks": [f["summary"]["feature_blocks"] for f in mine]}
-    base = data["one after the other (1 block)"]["seconds"]["median"]
+    base = data[ONE_AFTER_THE_OTHER]["seconds"]["median"]
     for label, row in data.items():
         shown = label if label[0] != "c" else f"{label}: {', '.join(map(str, row['blocks']))}"
         rows.append([shown, milliseconds(row["seconds"]), f"{row['seconds']['median'] / base:.2f}",
                      f"{100 * row['idle']['sparse']:.0f} %", f"{100 * row['idle']['dense']:.0f} %"])
     where = (f"Rank 0 aggregates, rank 1 updates (`--method mixgcn-moa`), one core each. Block model of {n_nodes} nodes, degree {degree}; GCN, "
-             f"{layers} layers, hidden width {hidden}: chosen so that both roles have about as much to do. With one block a role waits for the "
-             f"other to be done. {args.rounds} rounds in turn, median epoch; idle: waiting for messages or in the all-reduce, median of the rounds.")
+             f"{layers} layers, hidden width {hidden}: chosen so that both roles have about as much to do. One after the other: one block, "
+             f"and all of a role's work on it done before the other gets it (`--blocking`); in a pipeline the gradients of weights, for which "
+             f"nobody waits, come after what is sent. {args.rounds} rounds in turn, median epoch; idle: waiting for messages or in the all-reduce, median of the rounds.")
     return "A pipeline of two roles", [where, markdown_table(["", "ms an epoch", "ratio", "aggregating rank idle", "updating rank idle"],
                                                              rows)], {"rows": data}
 

@@ -19,6 +19,7 @@ import tempfile
 from dataclasses import dataclass
 
 import pytest
+from oversubscribed import patient_environment
 
 PR_SET_PDEATHSIG = 1
 LAB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "jobs", "lab", "hosts")
@@ -91,7 +92,7 @@ def command(n_ranks: int, args: list) -> list[str]:
 
 def start(n_ranks: int, args: list, *, cwd=None, env=None, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
     """The job as a Popen object, in a session of its own; end it with `end`."""
-    environment = lab_environment(env) if n_hosts(n_ranks) else rank_environment(env)
+    environment = patient_environment(n_ranks) | (lab_environment(env) if n_hosts(n_ranks) else rank_environment(env))
     return subprocess.Popen(command(n_ranks, args), cwd=cwd, env=environment, stdout=stdout, stderr=stderr,
                             stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=end_with_parent)
 

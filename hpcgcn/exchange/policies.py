@@ -80,7 +80,7 @@ def _check_features(config, family: str, budgeted: bool):
             (config.smooth_features or config.smooth_gradients, "smoothing is for halo rows: it would blur a rank's own columns"),
             (budgeted, "byte_budget counts halo rows, and transposes have none; set the rate"),
             (config.precision != "fp32", "precision = 'bf16' is for parallel = 'partition'; codec = 'bf16' halves the transposes"),
-            (config.blocking, "blocking is for parallel = 'partition'; feature_blocks = 1 does not overlap")):
+            (config.blocking and config.feature_blocks != 1, "with blocking nothing is cut into blocks: add feature_blocks = 1")):
         if wrong:
             raise ConfigError(f"parallel = 'features': {reason}")
 

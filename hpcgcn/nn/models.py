@@ -88,6 +88,11 @@ class Model:
         for step in reversed(self.blocks[number]):
             step.backward(rows, moment)
 
+    def weigh(self, number: int, rows, moment):
+        """Add up the gradients of the block's matrices on these rows, which have been run backwards."""
+        for step in reversed(self.blocks[number]):
+            step.weigh(rows, moment)
+
 
 def check_shape(shape: Shape):
     """Refuse what cannot be built."""

@@ -1,6 +1,8 @@
 """Row-wise steps, each a hand-written forward/backward pair over fields.
 
-`forward(rows, moment)` writes the target's rows; `backward(rows, moment)` reads the target's gradient and hands it on.
+`forward(rows, moment)` writes the target's rows; `backward(rows, moment)` reads the target's gradient and hands it on;
+`weigh(rows, moment)` then adds to the gradients of matrices. It comes last and apart because nobody waits for it: what
+`backward` handed on can be on its way to other ranks by then.
 Parameter gradients are always added to (+=); field gradients are overwritten by the field's last consumer and added to by
 the others (see fields.py). `rows` is (start, stop); `moment` says which epoch it is and whether dropout is on.
 """
@@ -49,6 +51,9 @@ class Step:
     def backward(self, rows, moment: Moment):
         raise NotImplementedError
 
+    def weigh(self, rows, moment: Moment):
+        """Nothing, for steps without a matrix."""
+
 
 class Linear(Step):
     """target = source @ weight, added to what is there already if `adds`."""
@@ -66,12 +71,14 @@ class Linear(Step):
         self.backend.gemm(self.source.value[block], self.weight.value, self.target.value[block], accumulate=self.adds)
 
     def backward(self, rows, moment):
-        block = slice(*rows)
-        dout = self.target.grad[block]
-        self.backend.gemm(self.source.value[block], dout, self.weight.grad, transpose_a=True, accumulate=True)
         if self.source.grad is not None:
-            self.backend.gemm(dout, self.weight.value, self.source.grad[block], transpose_b=True,
+            block = slice(*rows)
+            self.backend.gemm(self.target.grad[block], self.weight.value, self.source.grad[block], transpose_b=True,
                               accumulate=self.source.adds(self))
+
+    def weigh(self, rows, moment):
+        block = slice(*rows)
+        self.backend.gemm(self.source.value[block], self.target.grad[block], self.weight.grad, transpose_a=True, accumulate=True)
 
 
 class Bias(Step):
@@ -131,6 +138,9 @@ class SparseLinear(Step):
                           accumulate=self.adds)
 
     def backward(self, rows, moment):
+        """Features have no gradient."""
+
+    def weigh(self, rows, moment):
         self.backend.spmm_transposed_add(self.source.now(rows, moment, False), self.target.grad, self.weight.grad, rows=rows)
 
 
@@ -259,8 +269,10 @@ class IdentityMapping(Step):
 
     def backward(self, rows, moment):
         block = slice(*rows)
-        dout = self.target.grad[block]
-        self.backend.gemm(self.source.value[block], dout, self.weight.grad, transpose_a=True, accumulate=True,
-                          alpha=self.beta)
-        self.backend.gemm(dout, self.folded, self.source.grad[block], transpose_b=True,
+        self.backend.gemm(self.target.grad[block], self.folded, self.source.grad[block], transpose_b=True,
                           accumulate=self.source.adds(self))
+
+    def weigh(self, rows, moment):
+        block = slice(*rows)
+        self.backend.gemm(self.source.value[block], self.target.grad[block], self.weight.grad, transpose_a=True, accumulate=True,
+                          alpha=self.beta)

@@ -47,6 +47,7 @@ def _step_seconds(backend, step, n: int, moment: Moment) -> float:
     def there_and_back():
         step.forward((0, n), moment)
         step.backward((0, n), moment)
+        step.weigh((0, n), moment)
     return _fastest(backend, there_and_back)
 
 

@@ -52,10 +52,16 @@ class Stage:
                 level = self.n_hops - depth
                 if level < self.lowest:
                     continue
+                steps, done = self.plan.segments[level][::-1], []
                 for rows in self.backward[level].pull(chunk, moment, exact) if depth else self._blocks(chunk):
-                    for step in reversed(self.plan.segments[level]):
+                    for step in steps:
                         step.backward(rows, moment)
                     self.progress.poke()
+                    done.append(rows)
                 if level == 0:
                     outbound.send(chunk, moment.epoch)
+                for rows in done:                # the stage below waits for the chunk, nobody for this
+                    for step in steps:
+                        step.weigh(rows, moment)
+                    self.progress.poke()
         outbound.finish()
