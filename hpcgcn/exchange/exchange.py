@@ -124,10 +124,9 @@ class Exchange:
         if len(routes) != len(self.routes):
             self._free_requests()
             self._messages = [None] * len(routes)
-        self._sent_from = self._received_in = [None] * len(routes)
+        self._sent_from = self._received_in = [None] * len(routes)     # not in place: rows land when they are asked for
         self.routes, self.landings = routes, landings
         self._set_widths()
-        self._sent_from = self._received_in = [None] * len(routes)     # not in place: rows land when they are asked for
 
     # -- the two calls of the engine ----------------------------------------------------------------------------------
     def start(self, x, epoch: int):
