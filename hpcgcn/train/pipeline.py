@@ -63,6 +63,7 @@ class PipelineEngine(Engine):
         policies = self.policies or (lambda hop, direction: plain)
         self.strategy = PipelineStrategy(grid, backend, self.graph, self.model, plan, policies, plain, settings, seed,
                                          Progress(grid.world))
+        self.loss_gradient = self._loss_gradient() if grid.last else None
         self._prepare_courses([len(p.hops) for p in plans])
         self.reads_by_age = {}           # entries that were read, by the age of what they found in epochs
 
@@ -114,7 +115,7 @@ class PipelineEngine(Engine):
         strategy.forward_pass(forward, moment, exact, add_loss)
         if history:
             history.begin_backward()
-        strategy.backward_pass(backward, moment, exact)
+        strategy.backward_pass(backward, moment, exact, self._hand_over_loss if self.grid.last else None)
         if history:
             history.end_epoch(epoch)
         return sum(losses)
@@ -122,13 +123,26 @@ class PipelineEngine(Engine):
     def order(self, epoch: int) -> list[int]:
         return chunk_order(self.seed, epoch, self.graph.n_chunks, self.settings.shuffle)
 
+    def _loss_gradient(self):
+        """Where the loss leaves its gradient: not in the logits' own array if a hop gathers from that. A chunk must find there
+        what the rule of history says, and not what the loss already knows of chunks that come later."""
+        logits = self.model.logits
+        if any(hop.target.grad is logits.grad for hop in self.strategy.plan.hops):
+            return self.backend.zeros(logits.grad.shape)
+        return logits.grad
+
+    def _hand_over_loss(self, rows):
+        """A chunk's turn in backward has come."""
+        if self.loss_gradient is not self.model.logits.grad:
+            self.backend.copy(self.loss_gradient[slice(*rows)], self.model.logits.grad[slice(*rows)])
+
     def _chunk_loss(self, rows) -> float:
         block, labels, logits = slice(*rows), self.labels, self.model.logits
         scale = 1.0 / max(labels.n_train, 1)
         if labels.multilabel:
             return self.backend.sigmoid_cross_entropy(logits.value[block], labels.train[block], labels.row_used[block], scale,
-                                                      logits.grad[block])
-        return self.backend.softmax_cross_entropy(logits.value[block], labels.train[block], scale, logits.grad[block])
+                                                      self.loss_gradient[block])
+        return self.backend.softmax_cross_entropy(logits.value[block], labels.train[block], scale, self.loss_gradient[block])
 
     def evaluate(self):
         """Exact logits of the local rows on the last stage, none elsewhere."""

@@ -57,6 +57,8 @@ class Serial:
         self.step = 0
         zero = np.zeros((len(self.x), self.hidden))
         self.snapshot = {layer: zero for layer in range(1, self.layers + 1)}
+        if self.model == "gcn":                           # its last layer aggregates after the product that narrows
+            self.snapshot[self.layers] = np.zeros((len(self.x), self.n_classes))
         self.last_dz = dict(self.snapshot)
 
     # -- who reads whom ---------------------------------------------------------------------------------------------------
@@ -84,9 +86,9 @@ class Serial:
         self.last_dz[layer] = dz
         return de
 
-    def mask(self, epoch, layer, width):
+    def mask(self, epoch, layer, width, lane=0):
         threshold = round(self.dropout * 65536)
-        bits = random.bits16(random.key(self.seed, epoch, layer, random.DROPOUT), np.arange(len(self.x)), width)
+        bits = random.bits16(random.key(self.seed, epoch, layer, random.DROPOUT, lane), np.arange(len(self.x)), width)
         return (bits >= threshold) * float(np.float32(65536 / (65536 - threshold)))
 
     # -- one epoch ----------------------------------------------------------------------------------------------------------
@@ -140,6 +142,30 @@ class Serial:
         dbefore = (dh0 + de * mask0) * (before > 0)
         g["input.weight"] += x.T @ dbefore
         g["input.bias"] += dbefore.sum(0)
+        return loss
+
+    def _gcn(self, number):
+        """The input is aggregated once, exactly; the last layer narrows first, so its logits are what a hop brings."""
+        w, g, inner = self.w, self.grads, range(2, self.layers)
+        z, y, m, e = {1: (self.matrix @ self.x) * self.mask(number, 1, self.x.shape[1], lane=1)}, {}, {}, {}
+        for k in range(1, self.layers):
+            if k in inner:
+                z[k] = self.aggregate(e[k - 1], k)
+            y[k] = z[k] @ w[f"conv{k}.weight"] + w[f"conv{k}.bias"]
+            m[k] = self.mask(number, k + 1, self.hidden)
+            e[k] = np.maximum(y[k], 0) * m[k]
+        last = self.layers
+        loss, d = self.loss(self.aggregate(e[last - 1] @ w[f"conv{last}.weight"], last) + w[f"conv{last}.bias"])
+        g[f"conv{last}.bias"] += d.sum(0)
+        du = self.aggregate_back(d, last)
+        g[f"conv{last}.weight"] += e[last - 1].T @ du
+        de = du @ w[f"conv{last}.weight"].T
+        for k in reversed(range(1, self.layers)):
+            dy = de * m[k] * (y[k] > 0)
+            g[f"conv{k}.weight"] += z[k].T @ dy
+            g[f"conv{k}.bias"] += dy.sum(0)
+            if k in inner:
+                de = self.aggregate_back(dy @ w[f"conv{k}.weight"].T, k)
         return loss
 
     def _resgcn(self, number):

@@ -58,7 +58,8 @@ def sources(tmp_path_factory):
 @pytest.mark.parametrize("n_ranks, ways", GRIDS)
 def test_equals_the_serial_reference(n_ranks, ways, sources, tmp_path):
     wanted = [(name, "gcnii", "undirected") for name in CASES]
-    wanted += [("short", "gcnii", "directed"), ("stale", "resgcn", "directed"), ("short", "resgcn", "undirected")]
+    wanted += [("short", "gcnii", "directed"), ("stale", "resgcn", "directed"), ("short", "resgcn", "undirected"),
+               ("short", "gcn", "undirected"), ("stale", "gcn", "directed")]
     jobs = [job(".".join(key), sources / f"{key[2]}-{CHUNKS}.h5", model=key[1], chunks=CHUNKS, ways=ways,
                 **PRECISE | CASES[key[0]][1]) for key in wanted]
     found = run_many(n_ranks, jobs, tmp_path)

@@ -43,8 +43,8 @@ class Stage:
                     on_leaving(self.graph.rows(chunk))
         outbound.finish()
 
-    def run_backward(self, course: Course, moment: Moment, inbound, outbound, exact: bool):
-        """All chunks back through this stage; depth 0 of the course is the last segment."""
+    def run_backward(self, course: Course, moment: Moment, inbound, outbound, exact: bool, on_entering=None):
+        """All chunks back through this stage; depth 0 of the course is the last segment. on_entering(rows): a chunk begins."""
         inbound.begin(course.arrivals, moment.epoch)
         for tasks in course.tasks:
             inbound.take()
@@ -52,6 +52,8 @@ class Stage:
                 level = self.n_hops - depth
                 if level < self.lowest:
                     continue
+                if depth == 0 and on_entering:
+                    on_entering(self.graph.rows(chunk))
                 steps, done = self.plan.segments[level][::-1], []
                 for rows in self.backward[level].pull(chunk, moment, exact) if depth else self._blocks(chunk):
                     for step in steps:

@@ -96,8 +96,8 @@ class PipelineStrategy(Strategy):
     def forward_pass(self, course, moment, exact: bool, on_leaving):
         self.stage.run_forward(course, moment, self.come[0], self.go[0], exact, on_leaving)
 
-    def backward_pass(self, course, moment, exact: bool):
-        self.stage.run_backward(course, moment, self.go[1], self.come[1], exact)
+    def backward_pass(self, course, moment, exact: bool, on_entering):
+        self.stage.run_backward(course, moment, self.go[1], self.come[1], exact, on_entering)
 
     def evaluation_pass(self, course, moment):
         self.stage.run_forward(course, moment, *self.evaluation_links, exact=True)
