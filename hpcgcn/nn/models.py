@@ -19,7 +19,7 @@ from hpcgcn.errors import ConfigError
 from hpcgcn.nn.fields import Field, Workspace
 from hpcgcn.nn.parameters import Parameters, Spec
 from hpcgcn.nn.steps import (Bias, Dropout, Epilogue, IdentityMapping, InitialResidual, Linear, SparseInput,
-                             SparseLinear)
+                             SparseLinear, cannot_wait, run_backward, run_weigh)
 
 MODELS = ("gcn", "sage", "gcnii", "resgcn")
 
@@ -78,6 +78,9 @@ class Model:
     logits: Field
     embeddings: list[Field]          # the output of every hidden layer
 
+    def __post_init__(self):
+        self.urgent = [cannot_wait(steps) for steps in self.blocks]
+
     def forward(self, number: int, rows, moment):
         """Run block `number` on a range of rows."""
         for step in self.blocks[number]:
@@ -85,13 +88,11 @@ class Model:
 
     def backward(self, number: int, rows, moment):
         """Run block `number` backwards on a range of rows."""
-        for step in reversed(self.blocks[number]):
-            step.backward(rows, moment)
+        run_backward(self.blocks[number], self.urgent[number], rows, moment)
 
     def weigh(self, number: int, rows, moment):
         """Add up the gradients of the block's matrices on these rows, which have been run backwards."""
-        for step in reversed(self.blocks[number]):
-            step.weigh(rows, moment)
+        run_weigh(self.blocks[number], self.urgent[number], rows, moment)
 
 
 def check_shape(shape: Shape):

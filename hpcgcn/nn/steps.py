@@ -54,6 +54,10 @@ class Step:
     def weigh(self, rows, moment: Moment):
         """Nothing, for steps without a matrix."""
 
+    def overwritten(self) -> list[Field]:
+        """The fields whose gradients `backward` writes."""
+        return [field for name, field in vars(self).items() if isinstance(field, Field) and name != "target"]
+
 
 class Linear(Step):
     """target = source @ weight, added to what is there already if `adds`."""
@@ -175,6 +179,29 @@ def pass_on(backend, gradient, source: Field, consumer, block, alpha: float = 1.
         backend.axpby(alpha, gradient, 1.0, target, target)
     else:
         backend.axpby(alpha, gradient, 0.0, None, target)
+
+
+def cannot_wait(steps: list[Step]) -> set[Step]:
+    """The steps of a block, in forward order, whose `weigh` must follow their `backward` at once: an earlier step of the block
+    overwrites the gradient that it reads, because layers far enough apart share arrays. So it is in a row of linear layers."""
+    return {step for k, step in enumerate(steps)
+            if any(field.grad is not None and field.grad is step.target.grad
+                   for earlier in steps[:k] for field in earlier.overwritten())}
+
+
+def run_backward(steps: list[Step], urgent: set[Step], rows, moment: Moment):
+    """A block backwards; `urgent` are those of `cannot_wait`."""
+    for step in reversed(steps):
+        step.backward(rows, moment)
+        if step in urgent:
+            step.weigh(rows, moment)
+
+
+def run_weigh(steps: list[Step], urgent: set[Step], rows, moment: Moment):
+    """What `run_backward` left for later."""
+    for step in reversed(steps):
+        if step not in urgent:
+            step.weigh(rows, moment)
 
 
 class Epilogue(Step):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpcgcn.nn.steps import Moment
+from hpcgcn.nn.steps import Moment, cannot_wait, run_backward, run_weigh
 from hpcgcn.parallel.base import row_blocks
 from hpcgcn.parallel.layers.course import Course
 from hpcgcn.parallel.layers.division import StagePlan
@@ -14,6 +14,7 @@ class Stage:
     def __init__(self, plan: StagePlan, graph, forward: list, evaluation: list, backward: list, width: int, progress):
         self.plan, self.graph, self.width, self.progress = plan, graph, width, progress
         self.forward, self.evaluation, self.backward = forward, evaluation, backward
+        self.urgent = [cannot_wait(steps) for steps in plan.segments]
         missing = [k for k, hop in enumerate(backward) if hop is None]
         self.lowest = max(missing) + 1 if missing else 0          # segments below need no gradient
 
@@ -54,16 +55,14 @@ class Stage:
                     continue
                 if depth == 0 and on_entering:
                     on_entering(self.graph.rows(chunk))
-                steps, done = self.plan.segments[level][::-1], []
+                steps, urgent, done = self.plan.segments[level], self.urgent[level], []
                 for rows in self.backward[level].pull(chunk, moment, exact) if depth else self._blocks(chunk):
-                    for step in steps:
-                        step.backward(rows, moment)
+                    run_backward(steps, urgent, rows, moment)
                     self.progress.poke()
                     done.append(rows)
                 if level == 0:
                     outbound.send(chunk, moment.epoch)
                 for rows in done:                # the stage below waits for the chunk, nobody for this
-                    for step in steps:
-                        step.weigh(rows, moment)
+                    run_weigh(steps, urgent, rows, moment)
                     self.progress.poke()
         outbound.finish()
