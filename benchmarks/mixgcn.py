@@ -149,7 +149,8 @@ def measure_roles(args):
         path = write(folder, {"roles": generate_sbm(n_nodes, degree, 64, 16, seed=0, communities=8)})["roles"]
         settings = {"model": "gcn", "layers": layers, "hidden": hidden, "epochs": 12, "method": "mixgcn", "sparse_ranks": 1}
         kinds = {ONE_AFTER_THE_OTHER: 1, "1 block": 1, "2 blocks": 2, "4 blocks": 4, "8 blocks": 8, "16 blocks": 16, "chosen at start": 0}
-        jobs = [{"label": label, "graph": path, "settings": settings | {"feature_blocks": n, "blocking": label == ONE_AFTER_THE_OTHER}} for label, n in kinds.items()]
+        jobs = [{"label": label, "graph": path,
+                 "settings": settings | {"feature_blocks": n, "blocking": label == ONE_AFTER_THE_OTHER}} for label, n in kinds.items()]
         found = run_jobs(2, jobs * args.rounds, folder)
     rows, data = [], {}
     for label in kinds:

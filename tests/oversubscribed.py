@@ -1,4 +1,4 @@
-"""Where ranks outnumber cores, a rank that waits sleeps, so that one with work gets the core: jobs end several times sooner."""
+"""Where ranks outnumber cores, a rank that waits sleeps, so that one with work gets the core."""
 
 from __future__ import annotations
 

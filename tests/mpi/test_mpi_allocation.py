@@ -12,7 +12,7 @@ from hpcgcn.train.trainer import Trainer
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 
-N_NODES, HIDDEN, WARM_UP = 1600, 64, 4      # staleness, smoothing and refreshes have all happened by then
+N_NODES, HIDDEN, WARM_UP = 1600, 64, 4      # the synchronous first epoch and the first stale ones are over
 
 
 def largest_epoch(trainer, epochs: int = 3) -> int:

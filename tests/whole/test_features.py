@@ -54,6 +54,14 @@ def test_losses_are_those_of_one_rank(n_ranks, sparse, sources, alone, tmp_path)
         assert float(run["rows"][-1]["test"]) == pytest.approx(float(alone[label]["rows"][-1]["test"]), abs=0.03), label
 
 
+@pytest.mark.parametrize("sparse", [0, 1])
+def test_one_after_the_other_changes_nothing(sparse, sources, alone, tmp_path):
+    settings = COMMON | {"method": "mixgcn", "sparse_ranks": sparse, "blocking": True, "feature_blocks": 1}
+    found = run_many(2, [job(model, sources / "plain.h5", model=model, **settings) for model in ("gcn", "gcnii")], tmp_path)
+    for model, run in found.items():
+        np.testing.assert_allclose(run["losses"], alone[model]["losses"], rtol=1e-4, err_msg=model)
+
+
 def slice_widths(width, n_ranks):
     return [width * (k + 1) // n_ranks - width * k // n_ranks for k in range(n_ranks)]
 
