@@ -3,8 +3,8 @@
     python benchmarks/products.py                 2.4 million nodes, 124 million directed edges; 24 GiB, half an hour
     python benchmarks/products.py --nodes 100000  a rehearsal
 
-Every step is a command of its own, as a user would give it. A step whose file is there already is left out, and its row
-with it (--work); training is always measured.
+Every step is a command of its own, as a user would give it. A step whose file is there already (--work) is not repeated and
+keeps its numbers; training is always measured.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ def measured(command: list[str]) -> dict:
 
 
 def prepare(args, work: pathlib.Path) -> list[dict]:
-    """The graph and its parts, each made unless it is there."""
-    graph, parts, steps = work / "graph.h5", work / f"parts-{args.ranks}-{args.reorder}.h5", []
+    """The graph and its parts, each made unless it is there; what each took when it was made."""
+    graph, parts = work / "graph.h5", work / f"parts-{args.ranks}-{args.reorder}.h5"
     generate = ["generate", "sbm", "--nodes", str(args.nodes), "--degree", str(args.degree), "--features", "100",
                 "--classes", "47", "--communities", "20", "-o", str(graph)]
     partition = ["partition", str(graph), "-n", str(args.ranks), "--objective", "cut", "--reorder", args.reorder,
                  "-o", str(parts)]
     for name, path, words in (("generate", graph, generate), ("partition", parts, partition)):
         if not path.exists():
-            steps.append({"step": name, **measured(hpcgcn(*words))})
-    return steps
+            path.with_suffix(".json").write_text(json.dumps({"step": name, **measured(hpcgcn(*words))}))
+    return [json.loads(path.with_suffix(".json").read_text()) for path in (graph, parts)]
 
 
 def train(args, work: pathlib.Path, precision: str) -> dict:

@@ -1,7 +1,8 @@
 """The local matrices of one rank, split by where a neighbour lives, with rows in the order that lets work overlap.
 
 Rows are ordered interior first, then boundary (a row that reads a remote node or is read by one). So every block of rows
-that becomes complete together is one contiguous slice.
+that becomes complete together is one contiguous slice. Within both, training nodes come first: the loss looks at no others,
+so the last hop of training needs only two slices of its rows.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from hpcgcn.graph.data import Part, SparseRows
+from hpcgcn.graph.data import TRAIN, Part, SparseRows
 from hpcgcn.mpi.halo import HaloPlan, find_halo, make_plan
 
 
@@ -33,6 +34,11 @@ class Structure:
         matrix = sp.csr_array((marks, self.indices, self.indptr), shape=(self.n_rows, self.n_columns)).tocsc()
         return Structure(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), self.n_rows)
 
+    def with_columns(self, kept: np.ndarray) -> "Structure":
+        """Without the entries of all other columns; kept: (n_columns,) bool."""
+        chosen = kept[self.indices]
+        return Structure(_select(np.diff(self.indptr), chosen), self.indices[chosen], self.n_columns)
+
 
 @dataclass
 class LocalGraph:
@@ -41,6 +47,7 @@ class LocalGraph:
     plan: HaloPlan
     order: np.ndarray                # (n_owned,) position in the Part of each local row
     n_interior: int
+    n_train: tuple[int, int]         # training rows, which come first, of the interior and of the boundary
     inner: Structure                 # owned x owned
     outer: Structure                 # boundary x halo
     inner_t: Structure               # the same object as `inner` if the graph is undirected
@@ -68,6 +75,13 @@ class LocalGraph:
         """Entries of this rank's rows of the adjacency."""
         return len(self.inner.indices) + len(self.outer.indices)
 
+    @property
+    def trains(self) -> np.ndarray:
+        """Which rows the loss may look at, (n_owned,) bool."""
+        inside, outside = self.n_train
+        row = np.arange(self.n_owned)
+        return (row < inside) | (row >= self.n_interior) & (row < self.n_interior + outside)
+
 
 def build_local(comm, part: Part, self_loops: bool, keep_order: bool = False) -> LocalGraph:
     """Split the part's rows into interior and boundary, find the halo, and re-label columns.
@@ -84,8 +98,10 @@ def build_local(comm, part: Part, self_loops: bool, keep_order: bool = False) ->
     boundary[(row_has_remote > 0) & (degree > 0)] = True
     for rows in wanted:
         boundary[rows] = True
-    order = np.concatenate([np.flatnonzero(~boundary), np.flatnonzero(boundary)])
+    idle = np.full(n_owned, False) if keep_order else part.split != TRAIN
+    order = np.lexsort((idle, boundary))                                # stable: otherwise as in the part
     n_interior = n_owned - int(boundary.sum())
+    n_train = int((~idle & ~boundary).sum()), int((~idle & boundary).sum())
     local_of = np.empty(n_owned, np.int32)
     local_of[order] = np.arange(n_owned, dtype=np.int32)
 
@@ -94,7 +110,7 @@ def build_local(comm, part: Part, self_loops: bool, keep_order: bool = False) ->
     plan = make_plan(comm, counts, [local_of[rows] for rows in wanted])
     degree = (degree[order] + self_loops).astype(np.float64)
     ids = part.original_ids[order]
-    return LocalGraph(plan, order, n_interior, inner, outer,
+    return LocalGraph(plan, order, n_interior, n_train, inner, outer,
                       inner.transposed() if part.directed else inner, outer.transposed(),
                       degree, plan.scatter(degree), ids, plan.scatter(ids))
 

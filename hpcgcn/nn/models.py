@@ -90,6 +90,11 @@ class Model:
         """Run block `number` backwards on a range of rows."""
         run_backward(self.blocks[number], self.urgent[number], rows, moment)
 
+    def clear(self, number: int, rows):
+        """Run block `number` backwards on rows whose gradients are zero."""
+        for step in reversed(self.blocks[number]):
+            step.clear(rows)
+
     def weigh(self, number: int, rows, moment):
         """Add up the gradients of the block's matrices on these rows, which have been run backwards."""
         run_weigh(self.blocks[number], self.urgent[number], rows, moment)

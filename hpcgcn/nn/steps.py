@@ -54,6 +54,13 @@ class Step:
     def weigh(self, rows, moment: Moment):
         """Nothing, for steps without a matrix."""
 
+    def clear(self, rows):
+        """What `backward` does where the target's gradient is zero: what it would overwrite becomes zero."""
+        block = slice(*rows)
+        for field in self.overwritten():
+            if field.grad is not None and not field.adds(self):
+                self.backend.axpby(0.0, field.grad[block], 0.0, None, field.grad[block])
+
     def overwritten(self) -> list[Field]:
         """The fields whose gradients `backward` writes."""
         return [field for name, field in vars(self).items() if isinstance(field, Field) and name != "target"]

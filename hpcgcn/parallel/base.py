@@ -41,6 +41,7 @@ class Strategy:
     backward: list[Aggregation]      # training; None where no gradient is wanted
     evaluation: list[Aggregation]    # exact: no staleness, no coding
     blocks: list[Rows]               # the order in which rows enter the first block of a pass
+    idle_blocks = frozenset()        # those of them whose logits training does not make, because the loss does not look at them
     exchanges: list                  # (hop, "forward" or "backward", Exchange) of training, for accounting and checkpoints
     role = "both"                    # of this rank: it aggregates ("sparse"), updates ("dense") or does both
 
@@ -64,6 +65,11 @@ def row_blocks(start: int, stop: int, width: int) -> list[Rows]:
     """Cut a range of rows so that a block of this width fits the cache."""
     size = max(256, BLOCK_BYTES // (4 * max(width, 1)))
     return [(at, min(at + size, stop)) for at in range(start, stop, size)]
+
+
+def split_blocks(start: int, n_first: int, stop: int, width: int) -> tuple[list[Rows], list[Rows]]:
+    """Blocks of the first rows of a range, and of the others."""
+    return row_blocks(start, start + n_first, width), row_blocks(start + n_first, stop, width)
 
 
 def scales(normalisation: str, degree: np.ndarray, halo_degree: np.ndarray, dtype):

@@ -14,7 +14,7 @@ from hpcgcn.exchange.codecs import Rows as MessageRows
 from hpcgcn.exchange.exchange import Exchange, Policy, Route
 from hpcgcn.mpi.progress import Progress, recognise_hosts
 from hpcgcn.parallel.base import (Aggregation, GatherStores, Strategy, gathers_gradient, multiply, reuse,
-                                  row_blocks, scales)
+                                  row_blocks, scales, split_blocks)
 
 # Tags keep apart: direction, training or evaluation, and the hop.
 FORWARD_TAG, BACKWARD_TAG, EVALUATION_TAG = 1000, 2000, 3000
@@ -23,7 +23,7 @@ FORWARD_TAG, BACKWARD_TAG, EVALUATION_TAG = 1000, 2000, 3000
 class Cut:
     """The matrices and message routes that all hops of a partitioned graph share."""
 
-    def __init__(self, backend, local, normalisation: str):
+    def __init__(self, backend, local, normalisation: str, for_loss: bool = False):
         self.backend, self.local, self.n_interior, self.n_owned = backend, local, local.n_interior, local.n_owned
         rows, columns, halo_columns = scales(normalisation, local.degree, local.halo_degree, backend.dtype)
         boundary_rows = rows[self.n_interior:]
@@ -32,10 +32,16 @@ class Cut:
         def matrix(structure, row_scale, column_scale):
             return backend.csr(structure.indptr, structure.indices, structure.n_columns, None, row_scale, column_scale)
 
+        def transposes(inner_t, outer_t):
+            return matrix(inner_t, columns, rows), matrix(outer_t, halo_columns, boundary_rows)      # (n_halo, n_boundary)
+
         self.inner = matrix(local.inner, rows, columns)
         self.outer = matrix(local.outer, boundary_rows, halo_columns)              # (n_boundary, n_halo)
-        self.inner_t = matrix(local.inner_t, columns, rows)
-        self.outer_t = matrix(local.outer_t, halo_columns, boundary_rows)          # (n_halo, n_boundary)
+        self.transposes = transposes(local.inner_t, local.outer_t)
+        # The loss has no gradient at other nodes than those it looks at.
+        self.transposes_of_loss = transposes(local.inner_t.with_columns(local.trains), local.outer_t.with_columns(
+            local.trains[self.n_interior:])) if for_loss else self.transposes
+        self.n_train = local.n_train if for_loss else (self.n_interior, n_boundary)
         self.send_rows = [backend.from_host(n.send_rows) for n in local.plan.neighbours]
         self.n_boundary = n_boundary
 
@@ -60,14 +66,16 @@ class HaloForward(Aggregation):
     """out = A_inner x + A_outer halo(x)."""
 
     def __init__(self, cut: Cut, x, out, exchange: Exchange, blocking: bool, stores: GatherStores, turn: int,
-                 progress: Progress):
+                 progress: Progress, last: bool):
         self.cut, self.x, self.out, self.exchange = cut, x, out, exchange
         self.blocking, self.progress = blocking, progress
         self.storage = stores.storage("owned", x, turn, reuse(cut.inner))
         self.halo_storage = stores.storage("halo", exchange.received, turn, reuse(cut.outer))
         width = out.shape[1]
-        self.interior = row_blocks(0, cut.n_interior, width)
-        self.boundary = row_blocks(cut.n_interior, cut.n_owned, width)
+        self.everywhere = row_blocks(0, cut.n_interior, width), row_blocks(cut.n_interior, cut.n_owned, width)
+        inside, outside = cut.n_train
+        self.for_loss = row_blocks(0, inside, width), row_blocks(cut.n_interior, cut.n_interior + outside, width)
+        self.last = last
         self.multiply_adds = (cut.inner.nnz + cut.outer.nnz) * width
 
     def push(self, rows, moment):
@@ -81,12 +89,13 @@ class HaloForward(Aggregation):
         if self.blocking:
             self.exchange.finish()
         poke, rows = self.progress.poke, self.storage.rows
-        yield from multiply(backend, cut.inner, rows, self.out, self.interior, poke=poke)
-        for _ in multiply(backend, cut.inner, rows, self.out, self.boundary, poke=poke):
+        interior, boundary = self.for_loss if self.last and moment.training else self.everywhere
+        yield from multiply(backend, cut.inner, rows, self.out, interior, poke=poke)
+        for _ in multiply(backend, cut.inner, rows, self.out, boundary, poke=poke):
             pass
         halo = self._stored(self.exchange.finish())
         first = cut.n_interior
-        blocks = [(start - first, stop - first) for start, stop in self.boundary]
+        blocks = [(start - first, stop - first) for start, stop in boundary]
         for start, stop in multiply(backend, cut.outer, halo, self.out[first:], blocks, True, poke):
             yield first + start, first + stop
 
@@ -100,22 +109,23 @@ class HaloBackward(Aggregation):
     """dx (= or +=) A_inner^T dz, plus what the ranks that read my rows send: their A_outer^T dz."""
 
     def __init__(self, cut: Cut, dz, dx, adds: bool, exchange: Exchange, blocking: bool, stores: GatherStores,
-                 turn: int, progress: Progress):
+                 turn: int, progress: Progress, last: bool):
+        self.inner_t, self.outer_t = cut.transposes_of_loss if last else cut.transposes
         self.cut, self.dz, self.dx, self.adds, self.exchange = cut, dz, dx, adds, exchange
         self.blocking, self.progress = blocking, progress
-        self.storage = stores.storage("owned", dz, turn, reuse(cut.inner_t))
+        self.storage = stores.storage("owned", dz, turn, reuse(cut.transposes[0]))
         self.halo_gradient = cut.backend.zeros((cut.local.n_halo, dz.shape[1]))
         width = dz.shape[1]
         self.interior = row_blocks(0, cut.n_interior, width)
         self.boundary = row_blocks(cut.n_interior, cut.n_owned, width)
         self.halo = row_blocks(0, cut.local.n_halo, width)
-        self.multiply_adds = (cut.inner_t.nnz + cut.outer_t.nnz) * width
+        self.multiply_adds = (self.inner_t.nnz + self.outer_t.nnz) * width
 
     def push(self, rows, moment):
         self.storage.keep(rows)
         if rows[1] == self.cut.n_owned:
             boundary = self.storage.rows[self.cut.n_interior:]
-            for _ in multiply(self.cut.backend, self.cut.outer_t, boundary, self.halo_gradient, self.halo,
+            for _ in multiply(self.cut.backend, self.outer_t, boundary, self.halo_gradient, self.halo,
                               poke=self.progress.poke):
                 pass
             self.exchange.start(self.halo_gradient, moment.epoch)
@@ -126,8 +136,8 @@ class HaloBackward(Aggregation):
         if self.blocking:
             self.exchange.finish()
         poke, rows = self.progress.poke, self.storage.rows
-        yield from multiply(backend, cut.inner_t, rows, self.dx, self.interior, self.adds, poke)
-        for _ in multiply(backend, cut.inner_t, rows, self.dx, self.boundary, self.adds, poke):
+        yield from multiply(backend, self.inner_t, rows, self.dx, self.interior, self.adds, poke)
+        for _ in multiply(backend, self.inner_t, rows, self.dx, self.boundary, self.adds, poke):
             pass
         arrived = self.exchange.finish()
         for neighbour, send_rows in zip(cut.local.plan.neighbours, cut.send_rows):
@@ -139,9 +149,10 @@ class PartitionStrategy(Strategy):
     """One exchange a hop and direction. `policies(hop, direction)` gives the Policy of training's exchanges."""
 
     def __init__(self, comm, backend, local, model, policies, plain: Policy, *, seed: int, blocking: bool,
-                 precision: str = "fp32"):
+                 precision: str = "fp32", for_loss: bool = False):
+        """for_loss: training needs no other logits than those of training nodes."""
         self.comm, self.backend, self.model = comm, backend, model
-        self.cut = Cut(backend, local, model.shape.normalisation)
+        self.cut = Cut(backend, local, model.shape.normalisation, for_loss)
         recognise_hosts(comm)
         self.progress = Progress(comm)
         self.seed, self.blocking = seed, blocking
@@ -151,21 +162,23 @@ class PartitionStrategy(Strategy):
         self.backward = [self._backward(hop, policies(hop.number, "backward")) if gathers_gradient(hop) else None
                          for hop in model.hops]
         self.evaluation = [self._evaluation(hop, training, plain) for hop, training in zip(model.hops, self.forward)]
-        self.blocks = (row_blocks(0, local.n_interior, model.shape.hidden)
-                       + row_blocks(local.n_interior, local.n_owned, model.shape.hidden))
+        inside, outside = self.cut.n_train
+        inner, inner_idle = split_blocks(0, inside, local.n_interior, model.shape.hidden)
+        outer, outer_idle = split_blocks(local.n_interior, outside, local.n_owned, model.shape.hidden)
+        self.blocks, self.idle_blocks = inner + inner_idle + outer + outer_idle, frozenset(inner_idle + outer_idle)
 
     def _forward(self, hop, policy: Policy, tag: int) -> HaloForward:
         exchange = self._exchange(hop, "forward", policy, tag)
         if tag == FORWARD_TAG:
             self.exchanges.append((hop.number, "forward", exchange))
         return HaloForward(self.cut, hop.source.value, hop.target.value, exchange, self.blocking, self.stores,
-                           hop.number, self.progress)
+                           hop.number, self.progress, hop is self.model.hops[-1])
 
     def _backward(self, hop, policy: Policy) -> HaloBackward:
         exchange = self._exchange(hop, "backward", policy, BACKWARD_TAG)
         self.exchanges.append((hop.number, "backward", exchange))
         return HaloBackward(self.cut, hop.target.grad, hop.source.grad, hop.source.adds(hop), exchange, self.blocking,
-                            self.stores, hop.number, self.progress)
+                            self.stores, hop.number, self.progress, hop is self.model.hops[-1])
 
     def _evaluation(self, hop, training: HaloForward, plain: Policy) -> HaloForward:
         """Exact: training's own exchange if that is exact, or another one."""

@@ -2,38 +2,53 @@
 
 from __future__ import annotations
 
-from hpcgcn.parallel.base import Aggregation, GatherStores, Strategy, gathers_gradient, multiply, reuse, row_blocks, scales
+from hpcgcn.parallel.base import (Aggregation, GatherStores, Strategy, gathers_gradient, multiply, reuse, row_blocks, scales,
+                                  split_blocks)
 
 
 class WholeAggregation(Aggregation):
     """out = A x over all rows, block after block."""
 
-    def __init__(self, backend, matrix, x, out, adds: bool, stores: GatherStores, turn: int):
+    def __init__(self, backend, matrix, x, out, adds: bool, stores: GatherStores, turn: int, reuse: float, n_trained: int):
+        """n_trained: the rows that training needs, the first ones."""
         self.backend, self.matrix, self.out, self.adds = backend, matrix, out, adds
-        self.storage = stores.storage("owned", x, turn, reuse(matrix))
+        self.storage = stores.storage("owned", x, turn, reuse)
         self.blocks = row_blocks(0, out.shape[0], out.shape[1])
+        self.trained = row_blocks(0, n_trained, out.shape[1])
         self.multiply_adds = matrix.nnz * out.shape[1]
 
     def push(self, rows, moment):
         self.storage.keep(rows)
 
     def pull(self, moment):
-        yield from multiply(self.backend, self.matrix, self.storage.rows, self.out, self.blocks, self.adds)
+        yield from multiply(self.backend, self.matrix, self.storage.rows, self.out,
+                            self.trained if moment.training else self.blocks, self.adds)
 
 
 class SingleStrategy(Strategy):
     """Every hop is one sparse product."""
 
-    def __init__(self, backend, local, model, precision: str = "fp32"):
-        shape = model.shape
+    def __init__(self, backend, local, model, precision: str = "fp32", for_loss: bool = False):
+        """for_loss: training needs no other logits than those of training nodes."""
+        shape, n = model.shape, local.n_owned
         rows, columns, _ = scales(shape.normalisation, local.degree, local.halo_degree, backend.dtype)
-        forward = backend.csr(local.inner.indptr, local.inner.indices, local.n_owned, None, rows, columns)
-        backward = backend.csr(local.inner_t.indptr, local.inner_t.indices, local.n_owned, None, columns, rows)
+        forward = backend.csr(local.inner.indptr, local.inner.indices, n, None, rows, columns)
         stores = GatherStores(backend, precision)
-        self.forward = [WholeAggregation(backend, forward, h.source.value, h.target.value, False, stores, h.number)
-                        for h in model.hops]
-        self.backward = [WholeAggregation(backend, backward, h.target.grad, h.source.grad, h.source.adds(h), stores, h.number)
+
+        def last(hop):
+            return for_loss and hop is model.hops[-1]
+
+        def transposed(structure):
+            return backend.csr(structure.indptr, structure.indices, n, None, columns, rows)
+
+        backward = transposed(local.inner_t)
+        from_loss = transposed(local.inner_t.with_columns(local.trains)) if for_loss else backward
+        self.forward = [WholeAggregation(backend, forward, h.source.value, h.target.value, False, stores, h.number, reuse(forward),
+                                         local.n_train[0] if last(h) else n) for h in model.hops]
+        self.backward = [WholeAggregation(backend, from_loss if last(h) else backward, h.target.grad, h.source.grad,
+                                          h.source.adds(h), stores, h.number, reuse(backward), n)
                          if gathers_gradient(h) else None for h in model.hops]
         self.evaluation = self.forward
-        self.blocks = row_blocks(0, local.n_owned, max(shape.hidden, 1))
+        used, idle = split_blocks(0, local.n_train[0] if for_loss else n, n, max(shape.hidden, 1))
+        self.blocks, self.idle_blocks = used + idle, frozenset(idle)
         self.exchanges = []

@@ -66,15 +66,16 @@ class Engine:
 
     # -- set-up -------------------------------------------------------------------------------------------------------
     def _strategy(self, model: Model, policies):
+        training = policies is not None
         if self.parallel == "single":
-            return SingleStrategy(self.backend, self.local, model, self.precision)
+            return SingleStrategy(self.backend, self.local, model, self.precision, for_loss=training)
         plain = plain_policy()
         policies = policies or (lambda hop, direction: plain)
         if self.parallel == "features":
             return FeatureStrategy(self.comm, self.backend, self.local, model, policies, plain, seed=self.seed,
                                    n_blocks=self.n_blocks or USUAL_BLOCKS, aggregators=list(range(self.n_sparse)))
         return PartitionStrategy(self.comm, self.backend, self.local, model, policies, plain, seed=self.seed,
-                                 blocking=self.blocking, precision=self.precision)
+                                 blocking=self.blocking, precision=self.precision, for_loss=training)
 
     def _fastest_blocks(self) -> int:
         """The number of blocks with the fastest epoch, each tried in turn on this very model; all ranks agree on it."""
@@ -150,7 +151,11 @@ class Engine:
         """Gradients of the logits in, parameter gradients added up."""
         model, aggregations = self.model, self.strategy.backward
         for rows in self.strategy.blocks:
-            self._backward_block(len(aggregations), rows, moment)
+            if rows in self.strategy.idle_blocks:
+                model.clear(len(aggregations), rows)
+                self._push_gradient(len(aggregations), rows, moment)
+            else:
+                self._backward_block(len(aggregations), rows, moment)
         for k in reversed(range(len(aggregations))):
             if aggregations[k] is None:
                 return
@@ -159,13 +164,16 @@ class Engine:
 
     def _backward_block(self, number: int, rows, moment: Moment):
         self.model.backward(number, rows, moment)
-        aggregation = self.strategy.backward[number - 1] if number else None
         if self.blocking:
             self.model.weigh(number, rows, moment)
-        if aggregation is not None:
-            aggregation.push(rows, moment)
+        self._push_gradient(number, rows, moment)
         if not self.blocking:                            # others wait for what was pushed, nobody for this
             self.model.weigh(number, rows, moment)
+
+    def _push_gradient(self, number: int, rows, moment: Moment):
+        aggregation = self.strategy.backward[number - 1] if number else None
+        if aggregation is not None:
+            aggregation.push(rows, moment)
 
     def train_pass(self, epoch: int) -> float:
         """Forward, loss, backward; gradients are this rank's share. Returns this rank's sum of the losses of train nodes."""

@@ -8,6 +8,7 @@ from hpcgcn.backend.reference import ReferenceBackend
 from hpcgcn.exchange.codecs import make_codec
 from hpcgcn.exchange.exchange import Exchange, Policy
 from hpcgcn.exchange.schedules import Schedule
+from hpcgcn.graph.data import TRAIN
 from hpcgcn.graph.local import build_local, restrict
 from hpcgcn.mpi.halo import find_halo
 from hpcgcn.nn.fields import Field
@@ -146,3 +147,26 @@ def test_restrict_is_the_induced_subgraph(comm, kind, directed, keeps):
     np.testing.assert_array_equal(small.labels, graph.labels[small.original_ids])
     np.testing.assert_array_equal(small.features, graph.features[small.original_ids])
     build_local(comm, small, True)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_last_hop_of_training_makes_the_rows_that_the_loss_looks_at(comm, local, training):
+    graph, _, mine = local
+    trains = graph.split[0][mine.ids] == TRAIN
+    np.testing.assert_array_equal(mine.trains, trains)
+    backend, plain = ReferenceBackend(np.float64), Policy(make_codec("fp32"), Schedule(1.0))
+    fields = [Field(name, np.zeros((mine.n_owned, WIDTH)), np.zeros((mine.n_owned, WIDTH)), WIDTH) for name in "abc"]
+    hops = [Hop(number, fields[number - 1], fields[number]) for number in (1, 2)]
+    model = Model(Shape("gcn", WIDTH, WIDTH, 2, WIDTH), None, [[], [], []], hops, fields[-1], [])
+    for hop in hops:
+        hop.source.read_by(hop)
+    strategy = PartitionStrategy(comm, backend, mine, model, lambda *_: plain, plain, seed=0, blocking=False, for_loss=True)
+    aggregations = strategy.forward if training else strategy.evaluation
+    for aggregation, wanted in zip(aggregations, (np.full(mine.n_owned, True), trains | (not training))):
+        for rows in strategy.blocks:
+            aggregation.push(rows, Moment(0, 0, training))
+        yielded = [row for start, stop in aggregation.pull(Moment(0, 0, training)) for row in range(start, stop)]
+        assert sorted(yielded) == np.flatnonzero(wanted).tolist()
+    idle = [row for start, stop in strategy.idle_blocks for row in range(start, stop)]
+    assert sorted(idle) == np.flatnonzero(~trains).tolist()
+    strategy.close()
