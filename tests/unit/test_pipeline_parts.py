@@ -139,6 +139,20 @@ def test_a_stage_makes_its_own_arrays_and_parameters():
     assert len({id(array) for array in gathered}) == len(gathered), "what hops gather from is not shared"
 
 
+@pytest.mark.parametrize("model, shared", [("gcnii", 4), ("resgcn", 0), ("gcn", 2), ("sage", 1)])
+def test_gradients_take_the_place_of_inputs_that_can_be_made_again(model, shared):
+    whole, workspace, _ = planned(model, layers=6)
+    cuts = find_cuts(whole)
+    plan = stage_plan(whole, cuts, [len(cuts) - 3, len(cuts) + 1], 1)
+    workspace.make(plan.items, plan.received + plan.sent, recompute=True)
+    gathered = [array for hop in plan.hops for array in (hop.source.value, hop.target.grad)]
+    assert [hop.target.grad is hop.source.value for hop in plan.hops].count(True) == shared
+    assert len({id(array) for array in gathered}) == len(gathered) - shared, "nothing else is shared"
+    # A stage's first input comes from another stage, which makes it again if it has to; what is dead in backward needs no one.
+    again = [step for segment in plan.segments for step in segment if getattr(step, "again", None) is not None]
+    assert len(again) == (3 if model == "gcnii" else 0) and len({id(step.again) for step in again}) <= 1
+
+
 # -- courses ----------------------------------------------------------------------------------------------------------
 
 def check_course(course, n_hops, reads, n_chunks):
