@@ -215,7 +215,7 @@ class Epilogue(Step):
     """target = dropout(relu(norm(source + bias))). Without a norm, source and target may share their arrays.
 
     Backward asks where the output is zero. If its array serves something else by then (`again`: room for a block of rows), the
-    output is made once more from what `maker`, the step that wrote the source, had kept: for that there are neither bias nor norm.
+    output is made once more from what `maker`, the step that wrote the source, has kept; then there are neither bias nor norm.
     """
 
     def __init__(self, backend, source: Field, target: Field, ids, layer: int, threshold: int,

@@ -118,7 +118,8 @@ def test_without_its_snapshots_a_run_goes_on_with_an_exact_epoch(sources, tmp_pa
 
 def test_what_is_made_again_in_backward_changes_nothing(sources, tmp_path):
     """Not a bit: activations are made again by the same kernels from the same rows."""
-    cases = {"history": {"history_hold": 2}, "exact": {"history": "none"}, "hybrid": {"history_hold": 2, "method": "gnnpipe-hybrid"}}
+    cases = {"history": {"history_hold": 2}, "exact": {"history": "none"},
+             "hybrid": {"history_hold": 2, "method": "gnnpipe-hybrid"}}
     common = {"model": "gcnii", "method": "gnnpipe", "layers": LAYERS, "dropout": 0.5, "epochs": 6, "checkpoint_every": 6}
     jobs = [job(f"{name}.{recompute}", sources / "undirected.h5", recompute=recompute, **common | more)
             for name, more in cases.items() for recompute in (True, False)]
