@@ -134,7 +134,7 @@ def wanted_runs(args: argparse.Namespace) -> list[dict]:
     runs = [{"size": "speed", "layout": layout, "rate": rate, "layers": layers, "method": method}
             for rate in args.rates for layout in args.layouts for layers in args.layers for method in METHODS
             if method in args.methods and layers >= _ranks(layout) and not (method == "gnnpipe-hybrid" and layout == "2x1")]
-    if not args.no_memory:
+    if "none" in args.rates and not args.no_memory:
         runs += [{"size": "memory", "layout": layout, "rate": "none", "layers": layers, "method": method}
                  for layout in args.layouts for layers in MEMORY_LAYERS for method in MEMORY_METHODS
                  if not (method.startswith("gnnpipe-hybrid") and layout == "2x1")]
@@ -216,8 +216,8 @@ def memory_table(runs: list[dict]) -> str:
             # Stages share layers and ways nodes; parts share nodes: a rank holds this many rows more.
             rows = run["nodes"] * (many - few) / ranks
             lines.append([ranks, method, f"{run['peak_memory'] / 2 ** 20:.0f}",
-                          f"{(run['peak_memory'] - less['peak_memory']) / rows:.0f}", f"{1e3 * run['epoch_seconds']:.0f}"])
-    return markdown_table(["ranks", "method", "peak memory of a rank, MiB", "bytes a node and layer", "epoch, ms"], lines)
+                          f"{(run['peak_memory'] - less['peak_memory']) / rows:.0f}"])
+    return markdown_table(["ranks", "method", "peak memory of a rank, MiB", "bytes a node and layer"], lines)
 
 
 def write_page():
