@@ -1,11 +1,12 @@
 """Layers across ranks against parts across ranks: epochs by depth over links with a rate, bytes against the formulas, memory.
 
-    sudo --preserve-env=PATH python benchmarks/gnnpipe.py                         all of it: about half an hour
+    sudo --preserve-env=PATH python benchmarks/gnnpipe.py                         all of it: a quarter of an hour
+    sudo --preserve-env=PATH python benchmarks/gnnpipe.py --minutes 3             the next three minutes of it
     sudo --preserve-env=PATH python benchmarks/gnnpipe.py --rates 100mbit --layouts 2x2 --layers 32
 
 Hosts are those of jobs/lab/hosts; a layout is hosts x ranks on each. The graph is a block model cut at random, the worst case for
-parts: nearly every node is read by every other part. Finished runs are kept in results/gnnpipe.jsonl and not repeated. Writes
-benchmarks/results/gnnpipe.md. Needs root, and a machine that does nothing else.
+parts: nearly every node is read by every other part. Finished runs are kept in results/gnnpipe.jsonl and not repeated
+on the same processor. Writes benchmarks/results/gnnpipe.md. Needs root, and a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
-from common import RESULTS, markdown_table, write_results
+from common import RESULTS, machine, markdown_table, write_results
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 LAB = ROOT / "jobs" / "lab" / "hosts"
@@ -28,7 +30,12 @@ DEPTHS = (4, 8, 16, 32, 64, 128)
 LAYOUTS = {"2x1": (2, 1), "4x1": (4, 1), "2x2": (2, 2)}
 METHODS = ("vanilla", "overlap", "gnnpipe", "gnnpipe-hybrid")
 BITS = {"none": 0, "1gbit": 10 ** 9, "100mbit": 10 ** 8}
-WARM_UP, EPOCHS, WIDTH = 1, 3, 64
+WARM_UP, EPOCHS, SLOW_EPOCHS, WIDTH = 1, 3, 1, 64
+SLOW_LAYERS = 64                         # from here on an epoch of parts over a limited link takes 5 to 20 s, alike each time
+MEMORY_LAYERS = (32, 64)
+# Snapshots must have been taken, or their pages would not count yet.
+MEMORY_METHODS = ("overlap", "gnnpipe --history-hold 2", "gnnpipe --history-hold 2 --no-recompute",
+                  "gnnpipe-hybrid --history-hold 2")
 QUEUE_SECONDS = 0.01                     # of the link's rate, kept in the kernel's send buffer
 SIZES = {"speed": ["--nodes", "4000", "--degree", "20"], "memory": ["--nodes", "20000", "--degree", "20"]}
 MODEL = ["--model", "gcnii", "--hidden", WIDTH, "--dropout", 0.5, "--lr", 0.01]
@@ -36,14 +43,23 @@ MODEL = ["--model", "gcnii", "--hidden", WIDTH, "--dropout", 0.5, "--lr", 0.01]
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--layouts", nargs="+", choices=tuple(LAYOUTS), default=list(LAYOUTS))
+    parser.add_argument("--layouts", nargs="+", choices=tuple(LAYOUTS), default=["2x1", "2x2"])
     parser.add_argument("--rates", nargs="+", choices=tuple(BITS), default=["none", "100mbit"])
     parser.add_argument("--layers", nargs="+", type=int, default=list(DEPTHS))
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    parser.add_argument("--no-memory", action="store_true", help="leave out the runs that compare memory (64 layers)")
+    parser.add_argument("--no-memory", action="store_true", help="leave out the runs that compare memory")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no run after this time; call again to go on")
     parser.add_argument("--table", action="store_true", help="only write the page of what is done")
     parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path(tempfile.gettempdir()) / "hpcgcn-gnnpipe-depth")
     return parser.parse_args()
+
+
+MEMORY_TEXT = (
+    f"Bytes a node and layer: the difference of {MEMORY_LAYERS[1]} and {MEMORY_LAYERS[0]} layers, over the layers and nodes "
+    f"that a rank holds. A pipeline keeps three arrays a GCNII layer, {3 * 4 * WIDTH} bytes a node: what the gradient of the "
+    "weights reads; the rows that neighbours gather from, and in backward their gradients in the same place; the snapshot. With "
+    "`--no-recompute` activations are not made again in backward, and the gradients have a fourth. Exchanges among ways and "
+    "parts add buffers.")
 
 
 # -- runs -------------------------------------------------------------------------------------------------------------
@@ -70,8 +86,16 @@ def key_of(run: dict) -> tuple:
 
 
 def done_runs() -> list[dict]:
+    """On this processor: times of two are not to be compared."""
     path = RESULTS / "gnnpipe.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    runs = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return [run for run in runs if run["processor"] == machine()["cpu"]]
+
+
+def epochs_of(run: dict) -> int:
+    """Epochs that count."""
+    slow = run["rate"] != "none" and run["layers"] >= SLOW_LAYERS and not run["method"].startswith("gnnpipe")
+    return SLOW_EPOCHS if slow else EPOCHS
 
 
 def train(args: argparse.Namespace, run: dict):
@@ -80,14 +104,15 @@ def train(args: argparse.Namespace, run: dict):
     graph, parts = graph_file(args.work, run["size"], hosts * per_host)
     # A hybrid's ways are parts; a pure pipeline makes its own chunks of the graph.
     source = graph if run["method"].startswith("gnnpipe") else parts
-    more = ["--partition-method", "random"] if run["method"] == "gnnpipe-hybrid" else []
-    folder = args.work / "runs" / "-".join(map(str, key_of(run)))
+    more = ["--partition-method", "random"] if run["method"].startswith("gnnpipe-hybrid") else []
+    folder = args.work / "runs" / "-".join(map(str, key_of(run))).replace(" ", "-")
     shutil.rmtree(folder, ignore_errors=True)
     bits = BITS[run["rate"]]
     options = ["--hosts", hosts, "--ranks-per-host", per_host, "--rate", run["rate"]]
     options += ["--mpi-options", f"--mca btl_tcp_sndbuf {max(int(bits / 8 * QUEUE_SECONDS), 1 << 16)}"] if bits else []
-    line = command("train", source, *MODEL, "--layers", run["layers"], "--method", run["method"], *more, "--epochs", WARM_UP + EPOCHS,
-                   "--eval-every", 0, "--checkpoint-every", 0, "--threads", 1, "--quiet", "--output", folder.parent, "--name", folder.name)
+    line = command("train", source, *MODEL, "--layers", run["layers"], "--method", *run["method"].split(), *more, "--epochs",
+                   WARM_UP + epochs_of(run), "--eval-every", 0, "--checkpoint-every", 0, "--threads", 1, "--quiet",
+                   "--output", folder.parent, "--name", folder.name)
     print(f"{folder.name} ...", file=sys.stderr, flush=True)
     done = subprocess.run([LAB, *map(str, options), "--", *line], capture_output=True, text=True, cwd=ROOT)
     if done.returncode:
@@ -95,7 +120,8 @@ def train(args: argparse.Namespace, run: dict):
     with open(folder / "metrics.csv", newline="") as file:
         rows = list(csv.DictReader(file))[WARM_UP:]
     summary = json.loads((folder / "summary.json").read_text())
-    found = run | {"epoch_seconds": statistics.median(float(row["seconds"]) for row in rows),
+    found = run | {"processor": machine()["cpu"], "epochs": len(rows),
+                   "epoch_seconds": statistics.median(float(row["seconds"]) for row in rows),
                    "bytes": statistics.fmean(int(row["bytes_sent"]) for row in rows),
                    "compute_seconds": statistics.fmean(float(row["compute_seconds"]) for row in rows) / summary["ranks"],
                    "nodes": summary["nodes"], "halo_rows": summary["halo_rows"], "pipeline": summary.get("pipeline"),
@@ -108,10 +134,10 @@ def wanted_runs(args: argparse.Namespace) -> list[dict]:
     runs = [{"size": "speed", "layout": layout, "rate": rate, "layers": layers, "method": method}
             for rate in args.rates for layout in args.layouts for layers in args.layers for method in METHODS
             if method in args.methods and layers >= _ranks(layout) and not (method == "gnnpipe-hybrid" and layout == "2x1")]
-    if not args.no_memory:
-        runs += [{"size": "memory", "layout": layout, "rate": "none", "layers": 64, "method": method}
-                 for layout in args.layouts if layout != "2x2" for method in ("overlap", "gnnpipe", "gnnpipe-hybrid")
-                 if not (method == "gnnpipe-hybrid" and layout == "2x1")]
+    if "none" in args.rates and not args.no_memory:
+        runs += [{"size": "memory", "layout": layout, "rate": "none", "layers": layers, "method": method}
+                 for layout in args.layouts for layers in MEMORY_LAYERS for method in MEMORY_METHODS
+                 if not (method.startswith("gnnpipe-hybrid") and layout == "2x1")]
     return runs
 
 
@@ -147,24 +173,31 @@ def depth_table(runs: list[dict], layout: str, rate: str) -> str:
 
 
 def crossover(runs: list[dict], layout: str, rate: str) -> str:
-    """From which depth on the pipeline is faster than parts."""
+    """From which depth on pipelines are faster than parts."""
     mine = {(r["layers"], r["method"]): r["epoch_seconds"] for r in runs
             if (r["size"], r["layout"], r["rate"]) == ("speed", layout, rate)}
-    texts = []
-    for rival in ("vanilla", "overlap"):
-        depths = sorted(layers for layers, method in mine if method == rival and (layers, "gnnpipe") in mine)
-        if not depths:
-            continue
-        won = [layers for layers in depths if mine[layers, "gnnpipe"] < mine[layers, rival]]
-        first = next((d for d in depths if all(x in won for x in depths if x >= d)), None)
-        texts.append(f"faster than {rival} from {first} layers on" if first else f"not faster than {rival} at any depth tried")
-    return f"The pure pipeline is {' and '.join(texts)}." if texts else ""
+    sentences = []
+    for method, name in (("gnnpipe", "The pure pipeline"), ("gnnpipe-hybrid", "The hybrid")):
+        texts = [_faster_from(mine, method, rival) for rival in ("vanilla", "overlap")
+                 if any((layers, rival) in mine for layers, m in mine if m == method)]
+        sentences += [f"{name} is {' and '.join(texts)}."] if texts else []
+    return " ".join(sentences)
+
+
+def _faster_from(mine: dict, method: str, rival: str) -> str:
+    depths = sorted(layers for layers, m in mine if m == rival and (layers, method) in mine)
+    won = [layers for layers in depths if mine[layers, method] < mine[layers, rival]]
+    first = next((d for d in depths if all(x in won for x in depths if x >= d)), None)
+    return f"faster than {rival} from {first} layers on" if first else f"not faster than {rival} at the largest depth tried"
 
 
 def bytes_table(runs: list[dict]) -> str:
+    """Bytes do not depend on the rate of the link; a bubble does, and is that of the fastest."""
     chosen = [r for r in runs if r["size"] == "speed" and r["method"] != "overlap"]
+    chosen.sort(key=lambda r: BITS[r["rate"]] or float("inf"))
     unique = {(r["layout"], r["layers"], r["method"]): r for r in chosen}
-    return markdown_table(["ranks, layers, method", "MB an epoch", "formula", "M/N", "bubble %", "(S-1)/(K+S-1) %", "slowest stage / mean"], [[
+    header = ["ranks, layers, method", "MB an epoch", "formula", "M/N", "bubble %", "(S-1)/(K+S-1) %", "slowest stage / mean"]
+    return markdown_table(header, [[
         f"{_ranks(layout)}, {layers}, {method}", f"{r['bytes'] / 1e6:.3f}", f"{formula_bytes(r) / 1e6:.3f}",
         f"{r['halo_rows'] / r['nodes']:.2f}" if r["halo_rows"] else "-",
         *((f"{100 * r['pipeline']['bubble_measured']:.0f}", f"{100 * r['pipeline']['bubble_predicted']:.0f}",
@@ -173,28 +206,52 @@ def bytes_table(runs: list[dict]) -> str:
 
 
 def memory_table(runs: list[dict]) -> str:
-    return markdown_table(["ranks", "method", "peak memory of a rank, MiB"], [
-        [_ranks(r["layout"]), r["method"], f"{r['peak_memory'] / 2 ** 20:.0f}"] for r in runs if r["size"] == "memory"])
+    """Peak memory, and what a layer adds to it."""
+    mine = {(_ranks(r["layout"]), r["method"], r["layers"]): r for r in runs if r["size"] == "memory"}
+    few, many = MEMORY_LAYERS
+    lines = []
+    for (ranks, method, layers), run in mine.items():
+        less = mine.get((ranks, method, few))
+        if layers == many and less:
+            # Stages share layers and ways nodes; parts share nodes: a rank holds this many rows more.
+            rows = run["nodes"] * (many - few) / ranks
+            lines.append([ranks, method, f"{run['peak_memory'] / 2 ** 20:.0f}",
+                          f"{(run['peak_memory'] - less['peak_memory']) / rows:.0f}"])
+    return markdown_table(["ranks", "method", "peak memory of a rank, MiB", "bytes a node and layer"], lines)
+
+
+def write_page():
+    """What is done so far."""
+    runs = done_runs()
+    sections = [f"`{' '.join(map(str, MODEL))}`, graph `hpcgcn generate sbm {' '.join(SIZES['speed'])}`, cut at random. Medians "
+                f"of {EPOCHS} epochs after the first (parts with {SLOW_LAYERS} layers and more over a limited link: "
+                f"{SLOW_EPOCHS}); in brackets the time over vanilla's of the same depth. A layout is hosts x ranks on each; "
+                f"ranks share the cores."]
+    for layout, rate in sorted({(r["layout"], r["rate"]) for r in runs if r["size"] == "speed"}):
+        title = f"## Layout {layout}, rate of a link: {rate}"
+        sections += [title, depth_table(runs, layout, rate), crossover(runs, layout, rate)]
+    sections += ["## Bytes, bubble and balance",
+                 "The bubble is that over unlimited links, where both were tried. Where ranks outnumber the cores, waiting for a "
+                 "core is part of it.", bytes_table(runs)]
+    if any(r["size"] == "memory" for r in runs):
+        sections += [f"## Memory with {MEMORY_LAYERS[1]} layers, {' '.join(SIZES['memory'])}", memory_table(runs), MEMORY_TEXT]
+    page = write_results("gnnpipe", "Pipelines of layers", "python benchmarks/gnnpipe.py", sections,
+                         {"model": list(map(str, MODEL)), "runs": runs})
+    print(page.read_text())
 
 
 def main():
     args = parse_arguments()
     RESULTS.mkdir(exist_ok=True)
+    began = time.monotonic()
     for run in [] if args.table else wanted_runs(args):
-        if key_of(run) not in {key_of(done) for done in done_runs()}:
-            train(args, run)
-    runs = done_runs()
-    sections = [f"`{' '.join(map(str, MODEL))}`, graph `hpcgcn generate sbm {' '.join(SIZES['speed'])}`, cut at random. Medians of {EPOCHS} "
-                f"epochs; in brackets the time over vanilla's of the same depth. A layout is hosts x ranks on each; ranks share the cores."]
-    for layout in dict.fromkeys(r["layout"] for r in runs if r["size"] == "speed"):
-        for rate in dict.fromkeys(r["rate"] for r in runs if r["size"] == "speed" and r["layout"] == layout):
-            sections += [f"## Layout {layout}, rate of a link: {rate}", depth_table(runs, layout, rate), crossover(runs, layout, rate)]
-    sections += ["## Bytes, bubble and balance", bytes_table(runs)]
-    if any(r["size"] == "memory" for r in runs):
-        sections += [f"## Memory with 64 layers, {' '.join(SIZES['memory'])}", memory_table(runs)]
-    page = write_results("gnnpipe", "Pipelines of layers", " ".join(["python benchmarks/gnnpipe.py",
-                         *(a for a in sys.argv[1:] if a != "--table")]), sections, {"model": list(map(str, MODEL)), "runs": runs})
-    print(page.read_text())
+        if key_of(run) in {key_of(done) for done in done_runs()}:
+            continue
+        if time.monotonic() - began > 60 * args.minutes:
+            print("not all is done: call again", file=sys.stderr)
+            break
+        train(args, run)
+    write_page()
 
 
 if __name__ == "__main__":

@@ -67,6 +67,8 @@ class Config:
     history_gradients: str = setting("zero", "communication", "layers: gradients of chunks that come later going back: zero, "
                                      "and those across chunks twice; stale: last epoch's", choices=("zero", "stale"))
     shuffle_chunks: bool = setting(True, "communication", "layers: another order of the chunks every epoch")
+    recompute: bool = setting(True, "communication", "layers: make activations again in backward where that frees an "
+                              "array (gcnii)")
     feature_blocks: int = setting(4, "communication", "features: blocks into which a transpose is cut, so that one travels while "
                                   "the next is computed; 0: the fastest of 1, 2, 4, 8 and 16, tried at start (15 passes)", low=0)
     sparse_ranks: int = setting(0, "communication", "features: this many ranks only aggregate, the others only update; 0: all do "

@@ -86,7 +86,7 @@ def _check_features(config, family: str, budgeted: bool):
 
 
 LAYERS_ONLY = {"stages": 0, "ways": 1, "chunks": 0, "history": "snapshot", "history_hold": 23, "history_gradients": "zero",
-               "shuffle_chunks": True}
+               "shuffle_chunks": True, "recompute": True}
 
 
 def _check_layers(config, family: str, budgeted: bool):

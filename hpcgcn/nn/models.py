@@ -200,7 +200,7 @@ class Builder:
         return self.input_field(self.inputs.dense)
 
     def epilogue(self, layer: int, source: Field, target: Field, dropout_layer: int, bias=None, norm=None, keep_source=False,
-                 dropout=True):
+                 dropout=True, maker=None):
         """Bias, norm, ReLU, dropout; norm keeps its normalised rows in the source's array unless that is needed."""
         xhat = rstd = None
         if norm:
@@ -208,7 +208,7 @@ class Builder:
             xhat = self.workspace.array(source.width) if keep_source else source.value
             rstd = self.workspace.vector()
         threshold = self.threshold if dropout else 0
-        self.add(Epilogue(self.backend, source, target, self.inputs.ids, dropout_layer, threshold, bias, norm, xhat, rstd))
+        self.add(Epilogue(self.backend, source, target, self.inputs.ids, dropout_layer, threshold, bias, norm, xhat, rstd, maker))
 
     def bias(self, target: Field, name: str):
         """target += bias."""
@@ -294,9 +294,10 @@ class Builder:
             self.add(InitialResidual(backend, z, activated, t, shape.alpha))
             y = workspace.field("y", layer, shape.hidden)
             beta = math.log(shape.lambda_ / layer + 1.0)
-            self.add(IdentityMapping(backend, t, y, self.parameters[f"conv{layer}.weight"], beta))
+            mapping = IdentityMapping(backend, t, y, self.parameters[f"conv{layer}.weight"], beta)
+            self.add(mapping)
             source = Field("e", y.value, y.grad, shape.hidden)
-            self.epilogue(layer, y, source, layer + 2)
+            self.epilogue(layer, y, source, layer + 2, maker=mapping)
             self.embeddings.append(source)
         return self.finish(source)
 

@@ -54,6 +54,10 @@ class Step:
     def weigh(self, rows, moment: Moment):
         """Nothing, for steps without a matrix."""
 
+    def kept(self) -> list[Field]:
+        """The fields whose values `backward` or `weigh` reads as forward left them."""
+        return []
+
     def clear(self, rows):
         """What `backward` does where the target's gradient is zero: what it would overwrite becomes zero."""
         block = slice(*rows)
@@ -76,6 +80,9 @@ class Linear(Step):
 
     def inputs(self):
         return [self.source, *([self.target] if self.adds else [])]
+
+    def kept(self):
+        return [self.source]
 
     def forward(self, rows, moment):
         block = slice(*rows)
@@ -212,15 +219,24 @@ def run_weigh(steps: list[Step], urgent: set[Step], rows, moment: Moment):
 
 
 class Epilogue(Step):
-    """target = dropout(relu(norm(source + bias))). Without a norm, source and target may share their arrays."""
+    """target = dropout(relu(norm(source + bias))). Without a norm, source and target may share their arrays.
+
+    Backward asks where the output is zero. If its array serves something else by then (`again`: room for a block of rows), the
+    output is made once more from what `maker`, the step that wrote the source, has kept; then there are neither bias nor norm.
+    """
 
     def __init__(self, backend, source: Field, target: Field, ids, layer: int, threshold: int,
-                 bias: Parameter | None = None, norm: tuple[Parameter, Parameter] | None = None, xhat=None, rstd=None):
+                 bias: Parameter | None = None, norm: tuple[Parameter, Parameter] | None = None, xhat=None, rstd=None,
+                 maker: IdentityMapping | None = None):
         super().__init__(backend)
+        self.maker, self.again = maker, None
         self.source, self.target, self.ids = source, target, ids
         self.layer, self.threshold, self.bias, self.norm = layer, threshold, bias, norm
         self.xhat, self.rstd = xhat, rstd
         source.read_by(self)
+
+    def kept(self):
+        return [self.target, *([self.source] if self.norm is not None else [])]
 
     def forward(self, rows, moment):
         block = slice(*rows)
@@ -233,6 +249,16 @@ class Epilogue(Step):
                           "xhat": self.xhat[block], "rstd": self.rstd[block]}
         self.backend.epilogue_forward(self.source.value[block], self.target.value[block], **arguments)
 
+    def _output(self, rows, moment):
+        """What forward left in these rows: still there, or made again."""
+        if self.again is None:
+            return self.target.value[slice(*rows)]
+        out = self.again[:rows[1] - rows[0]]
+        key, threshold = moment.dropout(self.threshold, self.layer)
+        self.maker.map_rows(rows, out)
+        self.backend.epilogue_forward(out, out, key=key, threshold=threshold, ids=self.ids[slice(*rows)])
+        return out
+
     def backward(self, rows, moment):
         block = slice(*rows)
         _, threshold = moment.dropout(self.threshold, self.layer)
@@ -242,11 +268,11 @@ class Epilogue(Step):
         if self.norm is not None:
             arguments |= {"gamma": self.norm[0].value, "xhat": self.xhat[block], "rstd": self.rstd[block],
                           "dgamma": self.norm[0].grad, "dbeta": self.norm[1].grad}
-        dtarget = self.target.grad[block]
+        dtarget, out = self.target.grad[block], self._output(rows, moment)
         if not self.source.adds(self):
-            self.backend.epilogue_backward(dtarget, self.target.value[block], self.source.grad[block], **arguments)
+            self.backend.epilogue_backward(dtarget, out, self.source.grad[block], **arguments)
             return
-        self.backend.epilogue_backward(dtarget, self.target.value[block], dtarget, **arguments)
+        self.backend.epilogue_backward(dtarget, out, dtarget, **arguments)
         pass_on(self.backend, dtarget, self.source, self, block)
 
     def forward_columns(self, y, columns: slice, ids, moment):
@@ -295,11 +321,17 @@ class IdentityMapping(Step):
         self.folded = backend.zeros((source.width, source.width))
         source.read_by(self)
 
+    def kept(self):
+        return [self.source]
+
     def forward(self, rows, moment):
-        block = slice(*rows)
         # For every block anew: next to the product it costs nothing, and no one must say when the weights change.
         self.backend.axpby(self.beta, self.weight.value, 1.0 - self.beta, self.identity, self.folded)
-        self.backend.gemm(self.source.value[block], self.folded, self.target.value[block])
+        self.map_rows(rows, self.target.value[slice(*rows)])
+
+    def map_rows(self, rows, out):
+        """out = what forward makes of these rows, with the weights of the last forward."""
+        self.backend.gemm(self.source.value[slice(*rows)], self.folded, out)
 
     def backward(self, rows, moment):
         block = slice(*rows)

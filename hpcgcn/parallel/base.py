@@ -61,9 +61,14 @@ class Strategy:
         """Free what MPI holds."""
 
 
+def largest_block(width: int) -> int:
+    """Rows of a block of this width that fits the cache."""
+    return max(256, BLOCK_BYTES // (4 * max(width, 1)))
+
+
 def row_blocks(start: int, stop: int, width: int) -> list[Rows]:
     """Cut a range of rows so that a block of this width fits the cache."""
-    size = max(256, BLOCK_BYTES // (4 * max(width, 1)))
+    size = largest_block(width)
     return [(at, min(at + size, stop)) for at in range(start, stop, size)]
 
 

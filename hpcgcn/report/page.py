@@ -10,7 +10,7 @@ from importlib.resources import files
 
 from hpcgcn import __version__
 from hpcgcn.errors import FileError
-from hpcgcn.report import scales, svg, tables
+from hpcgcn.report import pipelines, scales, svg, tables
 from hpcgcn.report.curves import make_charts
 from hpcgcn.report.runs import Run
 
@@ -42,7 +42,7 @@ def page(runs: list[Run], title: str = "") -> str:
     folder = files("hpcgcn.report")
     style, script = (folder.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     body = "".join((_header(runs, title), _notes(runs), _highlights(runs), _results(runs), _legend(runs), _curves(runs),
-                    _times(runs), _settings(runs)))
+                    _times(runs), _pipelines(runs), _settings(runs)))
     return ('<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; style-src \'unsafe-inline\'; '
@@ -108,6 +108,13 @@ def _times(runs: list[Run]) -> str:
     return _section("Where an epoch's time goes",
                     f'<p class="keys">{svg.phase_legend()}</p>{svg.phase_bars(runs)}',
                     "Mean over all epochs, one bar a rank, evaluation excluded.")
+
+
+def _pipelines(runs: list[Run]) -> str:
+    if not pipelines.pipelines(runs):
+        return ""
+    return _section("Pipelines of layers", pipelines.pipelines_table(runs),
+                    "How long stages waited, and how old the rows of neighbours were that chunks read.")
 
 
 def _settings(runs: list[Run]) -> str:

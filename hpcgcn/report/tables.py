@@ -70,8 +70,8 @@ def results_table(runs: list[Run]) -> str:
     for number, (run, row) in enumerate(zip(runs, rows)):
         cells = "".join(_result_cell(row[key], write, better, [r[key] for r in rows])
                         for key, _, _, write, better in shown)
-        body.append(f'<tr class="run r{number}">{_name_cell(number, run)}{cells}</tr>')
-    return _table("results", f"<th>Run</th>{head}", body)
+        body.append(f'<tr class="run r{number}">{name_cell(number, run)}{cells}</tr>')
+    return table("results", f"<th>Run</th>{head}", body)
 
 
 def _result_cell(value, write, better, column: list) -> str:
@@ -82,11 +82,13 @@ def _result_cell(value, write, better, column: list) -> str:
     return f'<td{" class=winner" if winner else ""}>{write(value)}</td>'
 
 
-def _name_cell(number: int, run: Run) -> str:
+def name_cell(number: int, run: Run) -> str:
+    """The first cell of a run's row."""
     return f'<th scope="row" title="{escape(run.path)}">{swatch(number)}<span>{escape(run.label)}</span></th>'
 
 
-def _table(name: str, head: str, body: list[str]) -> str:
+def table(name: str, head: str, body: list[str]) -> str:
+    """A table that scrolls by itself."""
     return (f'<div class="scroll"><table class="{name}"><thead><tr>{head}</tr></thead>'
             f'<tbody>{"".join(body)}</tbody></table></div>')
 
@@ -122,7 +124,7 @@ def settings_table(runs: list[Run]) -> str:
     if len(runs) == 1:
         rows = [f'<tr><th scope="row">{_breakable(name)}</th><td>{_value(value)}</td></tr>'
                 for name, value in changed_settings(runs[0]).items()]
-        return _table("settings one", "<th>Setting</th><th>Value</th>", rows)
+        return table("settings one", "<th>Setting</th><th>Value</th>", rows)
     columns = differing_settings(runs)
     if not columns:
         return '<p class="empty">All settings are the same in all runs.</p>'
@@ -131,8 +133,8 @@ def settings_table(runs: list[Run]) -> str:
     body = []
     for number, run in enumerate(runs):
         cells = "".join(_setting_cell(values[number], usual[name]) for name, values in columns.items())
-        body.append(f'<tr class="run r{number}">{_name_cell(number, run)}{cells}</tr>')
-    return _table("settings", f"<th>Run</th>{head}", body)
+        body.append(f'<tr class="run r{number}">{name_cell(number, run)}{cells}</tr>')
+    return table("settings", f"<th>Run</th>{head}", body)
 
 
 def _usual(values: list) -> str | None:

@@ -116,3 +116,18 @@ def pipeline_costs(ranks: list[dict], pipeline: dict) -> dict:
     stages = [sum(seconds[s * pipeline["ways"]:(s + 1) * pipeline["ways"]]) for s in range(pipeline["stages"])]
     return pipeline | {"bubble_measured": bubble_share(total), "compute_seconds_of_stages": stages,
                        "balance": max_over_mean(stages)}
+
+
+def ages_line(shares: dict[str, float]) -> str:
+    """A line about how old the rows were that chunks read of each other, if some were."""
+    aged = {int(age): share for age, share in shares.items() if age.isdecimal()}
+    held, zeros = sum(aged.values()), shares.get("zeros", 0.0)
+    if not held + zeros:
+        return ""
+    parts = [f"{100 * shares.get('current', 0.0):.0f} % current"]
+    if held:
+        mean = sum(age * share for age, share in aged.items()) / held
+        parts.append(f"{100 * held:.0f} % from snapshots of {min(aged)} to {max(aged)} epochs ago (mean {mean:.1f})")
+    if zeros:
+        parts.append(f"{100 * zeros:.0f} % before the first snapshot")
+    return f"rows read of neighbours: {', '.join(parts)}\n"

@@ -31,10 +31,17 @@ class PipelineSettings:
     hold: int = 23                   # epochs for which a snapshot is used
     shuffle: bool = True             # another order of chunks each epoch
     zero_gradients: bool = True      # gradients of chunks to come count nothing, those across chunks twice; False: last epoch's
+    recompute: bool = True           # make activations again in backward where that frees an array
+
+    @property
+    def recomputes(self) -> bool:
+        """Last epoch's gradients outlive the forward pass: where they are used, no activation can have their place."""
+        return self.recompute and (self.zero_gradients or not self.history)
 
     @classmethod
     def of(cls, config) -> "PipelineSettings":
-        return cls(config.history == "snapshot", config.history_hold, config.shuffle_chunks, config.history_gradients == "zero")
+        return cls(config.history == "snapshot", config.history_hold, config.shuffle_chunks, config.history_gradients == "zero",
+                   config.recompute)
 
 
 class PipelineEngine(Engine):
@@ -57,7 +64,7 @@ class PipelineEngine(Engine):
         self.ends, plans = self._divide(inputs, ends)
         plan = plans[grid.stage]
         parameters.claim(_parameter_names(plan))
-        workspace.make(plan.items, plan.received + plan.sent)
+        workspace.make(plan.items, plan.received + plan.sent, settings.recomputes)
         self.policies = make_policies(self) if make_policies else None
         plain = plain_policy()
         policies = self.policies or (lambda hop, direction: plain)
@@ -86,7 +93,8 @@ class PipelineEngine(Engine):
         check_stages(n_stages, len(cuts) + 1, self.shape.model)
         if ends is None or len(ends) != n_stages or ends[-1] != len(cuts) + 1:
             world = self.grid.world
-            costs = measure_units(self.backend, self.shape, inputs, self.graph, self.seed) if world.rank == 0 else None
+            costs = (measure_units(self.backend, self.shape, inputs, self.graph, self.seed, self.settings.recomputes)
+                     if world.rank == 0 else None)
             ends = balance(world.bcast(costs), n_stages)
         return ends, [stage_plan(self.model, cuts, ends, stage) for stage in range(n_stages)]
 
@@ -114,10 +122,9 @@ class PipelineEngine(Engine):
         add_loss = (lambda rows: losses.append(self._chunk_loss(rows))) if self.grid.last else None
         strategy.forward_pass(forward, moment, exact, add_loss)
         if history:
+            history.end_forward(epoch)
             history.begin_backward()
         strategy.backward_pass(backward, moment, exact, self._hand_over_loss if self.grid.last else None)
-        if history:
-            history.end_epoch(epoch)
         return sum(losses)
 
     def order(self, epoch: int) -> list[int]:

@@ -15,7 +15,7 @@ from hpcgcn.exchange.policies import check_combination
 from hpcgcn.mpi.world import EXIT_RUN_AGAIN, StopRequest, agree, local_rank, on_root
 from hpcgcn.mpi.watchdog import Watchdog, headway
 from hpcgcn.train import checkpoint
-from hpcgcn.train.accounting import pipeline_costs, work_by_role
+from hpcgcn.train.accounting import ages_line, pipeline_costs, work_by_role
 from hpcgcn.train.folder import RunFolder
 from hpcgcn.train.plateau import ChanceWatch, chance_loss, remedy
 from hpcgcn.train.source import load_part, sparse_ranks
@@ -227,7 +227,7 @@ def _pipeline(summary: dict) -> str:
     found = summary["pipeline"]
     return (f"{found['stages']} stages x {found['ways']} ways, {found['chunks']} chunks: bubble "
             f"{100 * found['bubble_measured']:.0f} % (formula {100 * found['bubble_predicted']:.0f} %), slowest stage "
-            f"{found['balance']:.2f} times the mean\n")
+            f"{found['balance']:.2f} times the mean\n{ages_line(found['reads_by_age'])}")
 
 
 def _chance(summary: dict) -> str:

@@ -8,6 +8,7 @@ from small_graphs import small_graph
 
 from hpcgcn.backend.reference import ReferenceBackend
 from hpcgcn.errors import ConfigError
+from hpcgcn.graph import chunks
 from hpcgcn.graph.chunks import chunk_parts, cut_runs, make_chunking, way_of_graph
 from hpcgcn.graph.generate import generate_sbm
 from hpcgcn.nn.models import Hop, Inputs, Shape, build_model, parameter_specs
@@ -16,6 +17,7 @@ from hpcgcn.parallel.layers.course import chunk_order, free_course, historical_e
 from hpcgcn.parallel.layers.division import balance, find_cuts, line_of, stage_plan
 from hpcgcn.parallel.layers.grid import grid_shape
 from hpcgcn.parallel.layers.storage import PlannedArray, PlannedWorkspace
+from hpcgcn.train.accounting import ages_line
 
 BACKEND = ReferenceBackend(np.float32)
 
@@ -62,6 +64,22 @@ def test_chunks_do_about_equal_work():
     part = chunk_parts(graph.indptr, graph.indices, 8, "metis", 0)
     work = np.bincount(part, 50 + np.diff(graph.indptr))
     assert work.max() < 1.1 * work.mean()
+
+
+def test_chunks_are_put_together_from_four_parts_each(monkeypatch):
+    """The paper's rule: METIS with weights of 50 + degree into 4 K parts, their numbers shuffled, four merged into a chunk."""
+    graph, asked = small_graph(400, 1500), {}
+
+    def metis_parts(indptr, indices, n_parts, objective, seed, weights):
+        asked.update(n_parts=n_parts, objective=objective, weights=weights)
+        return np.arange(graph.n_nodes) % n_parts
+    monkeypatch.setattr(chunks, "metis_parts", metis_parts)
+    chunk = chunk_parts(graph.indptr, graph.indices, 5, "metis", 3)
+    assert asked["n_parts"] == 20 and asked["objective"] == "cut"
+    assert np.array_equal(asked["weights"], 50 + np.diff(graph.indptr))
+    of_part = chunk[:20]
+    assert np.array_equal(chunk, of_part[np.arange(graph.n_nodes) % 20]) and np.bincount(of_part).tolist() == [4] * 5
+    assert not np.array_equal(of_part, np.arange(20) // 4), "neighbouring parts were merged"
 
 
 def test_runs_of_parts():
@@ -139,6 +157,20 @@ def test_a_stage_makes_its_own_arrays_and_parameters():
     assert len({id(array) for array in gathered}) == len(gathered), "what hops gather from is not shared"
 
 
+@pytest.mark.parametrize("model, shared", [("gcnii", 4), ("resgcn", 0), ("gcn", 2), ("sage", 1)])
+def test_gradients_take_the_place_of_inputs_that_can_be_made_again(model, shared):
+    whole, workspace, _ = planned(model, layers=6)
+    cuts = find_cuts(whole)
+    plan = stage_plan(whole, cuts, [len(cuts) - 3, len(cuts) + 1], 1)
+    workspace.make(plan.items, plan.received + plan.sent, recompute=True)
+    gathered = [array for hop in plan.hops for array in (hop.source.value, hop.target.grad)]
+    assert [hop.target.grad is hop.source.value for hop in plan.hops].count(True) == shared
+    assert len({id(array) for array in gathered}) == len(gathered) - shared, "nothing else is shared"
+    # A stage's first input comes from another stage, which makes it again if it has to; what is dead in backward needs no one.
+    again = [step for segment in plan.segments for step in segment if getattr(step, "again", None) is not None]
+    assert len(again) == (3 if model == "gcnii" else 0) and len({id(step.again) for step in again}) <= 1
+
+
 # -- courses ----------------------------------------------------------------------------------------------------------
 
 def check_course(course, n_hops, reads, n_chunks):
@@ -189,3 +221,11 @@ def test_entries_that_read_history_are_counted():
     assert historical_entries([0, 1, 2], entries) == 1 + 2 + 5
     assert historical_entries([2, 1, 0], entries) == 3 + 6 + 7
     assert historical_entries([1, 2, 0], entries) == 3 + 5 + 6
+
+
+def test_ages_are_told_in_a_line():
+    assert ages_line({"current": 1.0}) == ages_line({}) == ""
+    assert ages_line({"current": 0.7, "zeros": 0.3}) == "rows read of neighbours: 70 % current, 30 % before the first snapshot\n"
+    told = ages_line({"current": 0.5, "zeros": 0.1, "1": 0.3, "5": 0.1})
+    assert told == ("rows read of neighbours: 50 % current, 40 % from snapshots of 1 to 5 epochs ago (mean 2.0), 10 % before the "
+                    "first snapshot\n")

@@ -16,6 +16,7 @@ from hpcgcn.errors import FileError
 from hpcgcn.report import scales, tables
 from hpcgcn.report.curves import make_charts, thinned
 from hpcgcn.report.page import page
+from hpcgcn.report.pipelines import ages_of, pipelines
 from hpcgcn.report.runs import PHASES, read_run, read_runs
 from hpcgcn.train.folder import COLUMNS
 
@@ -266,3 +267,20 @@ def test_sizes_in_words(value, text):
                                          (2e-5, "20 µs")])
 def test_durations_in_words(value, text):
     assert scales.duration(value) == text
+
+
+# -- pipelines ----------------------------------------------------------------------------------------------------------
+
+def test_pipelines_tell_bubble_balance_and_the_age_of_what_was_read(tmp_path):
+    runs = read_runs([make_run(tmp_path / "plain"), make_run(tmp_path / "pipe", method="gnnpipe", layers=8)])
+    assert pipelines(runs) == [] and "Pipelines of layers" not in page(runs)
+    told = {"stages": 4, "ways": 2, "chunks": 16, "bubble_measured": 0.314, "bubble_predicted": 0.158, "balance": 1.07,
+            "reads_by_age": {"current": 0.6, "zeros": 0.1, "1": 0.02, "4": 0.03, "23": 0.05, "40": 0.2, "7": "much"}}
+    runs[1].summary["pipeline"] = told
+    assert [number for number, _ in pipelines(runs)] == [1]
+    assert ages_of(runs[1]) == pytest.approx([0.6, 0.02, 0.03, 0, 0.05, 0.2, 0.1])
+    text = Outline(page(runs)).text
+    for cell in ("4 × 2", "16", "31.4 %", "15.8 %", "1.07", "60.0 %", "5.0 %"):
+        assert cell in text
+    runs[1].summary["pipeline"] = {"stages": 2, "reads_by_age": ["damaged"]}
+    assert "2 × –" in Outline(page(runs)).text

@@ -116,6 +116,19 @@ def test_without_its_snapshots_a_run_goes_on_with_an_exact_epoch(sources, tmp_pa
     assert abs(run["losses"][30] - before[-1]) < 3 * np.abs(np.diff(before)).max() + 0.05
 
 
+def test_what_is_made_again_in_backward_changes_nothing(sources, tmp_path):
+    """Not a bit: activations are made again by the same kernels from the same rows."""
+    cases = {"history": {"history_hold": 2}, "exact": {"history": "none"},
+             "hybrid": {"history_hold": 2, "method": "gnnpipe-hybrid"}}
+    common = {"model": "gcnii", "method": "gnnpipe", "layers": LAYERS, "dropout": 0.5, "epochs": 6, "checkpoint_every": 6}
+    jobs = [job(f"{name}.{recompute}", sources / "undirected.h5", recompute=recompute, **common | more)
+            for name, more in cases.items() for recompute in (True, False)]
+    found = run_many(4, jobs, tmp_path)
+    for name in cases:
+        again, kept = found[f"{name}.True"], found[f"{name}.False"]
+        assert again["losses"] == kept["losses"] and again["digest"] == kept["digest"], name
+
+
 # -- what is told -----------------------------------------------------------------------------------------------------------
 
 def test_the_age_of_what_is_read_is_told(sources, tmp_path):

@@ -121,6 +121,20 @@ def test_the_halo_bytes_of_a_hybrid_are_those_of_the_plan(sources, tmp_path):
     assert sent(run) == {6 * 2 * halo * HIDDEN * 4 + 2 * N_NODES * HIDDEN * 4}
 
 
+# -- evaluation -----------------------------------------------------------------------------------------------------------
+
+def test_evaluation_is_exact_whatever_training_reads(sources, tmp_path):
+    """With weights that stay where they began, scores are those of parts: neither code nor history nor staleness is in them."""
+    still = {"model": "gcnii", "layers": 5, "epochs": 3, "eval_every": 1, "lr": 1e-9, "dropout": 0.5}
+    ways = {"coded": {"method": "gnnpipe", "codec": "1bit"},
+            "stale": {"method": "gnnpipe-hybrid", "codec": "2bit", "staleness_features": 1, "staleness_gradients": 1}}
+    jobs = [job(name, sources / "plain.h5", **still | more) for name, more in {"parts": {}, **ways}.items()]
+    found = run_many(4, jobs, tmp_path)
+    scores = {name: [[row[column] for column in ("train", "val", "test")] for row in run["rows"]] for name, run in found.items()}
+    assert scores["coded"] == scores["stale"] == scores["parts"]
+    assert found["coded"]["losses"] != found["parts"]["losses"]
+
+
 # -- checkpoints ----------------------------------------------------------------------------------------------------------
 
 def test_a_checkpoint_of_one_strategy_resumes_under_another(sources, tmp_path):

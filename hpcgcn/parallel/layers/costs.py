@@ -11,20 +11,24 @@ from hpcgcn.nn.fields import Workspace
 from hpcgcn.nn.models import Hop, Inputs, Shape, build_model, parameter_specs
 from hpcgcn.nn.parameters import Parameters
 from hpcgcn.nn.steps import Moment
-from hpcgcn.parallel.layers.division import find_cuts, units_of
+from hpcgcn.parallel.base import row_blocks
+from hpcgcn.parallel.layers.division import find_cuts, line_of, units_of
 from hpcgcn.parallel.layers.matrices import ChunkedGraph
+from hpcgcn.parallel.layers.storage import make_room, remade_inputs
 
 SAMPLE_ROWS = 2048
 REPEATS = 3                          # the fastest counts
 
 
-def measure_units(backend, shape: Shape, inputs: Inputs, graph: ChunkedGraph, seed: int) -> list[float]:
+def measure_units(backend, shape: Shape, inputs: Inputs, graph: ChunkedGraph, seed: int, recompute: bool) -> list[float]:
     """Seconds of each unit of the model (see division.py), forward and back, on a sample of rows."""
     n = min(SAMPLE_ROWS, graph.local.n_owned)
     sample = replace(inputs, ids=inputs.ids[:n], dense=None if inputs.dense is None else inputs.dense[:n],
                      aggregated=None if inputs.aggregated is None else inputs.aggregated[:n],
                      sparse=None if inputs.sparse is None else inputs.sparse.rows(0, n))
     model = build_model(backend, shape, Parameters(backend, parameter_specs(shape), seed), Workspace(backend, n), sample)
+    if recompute:
+        make_room(backend, remade_inputs(line_of(model)))
     products = {hop.source.width: _product_seconds(backend, graph, hop.source.width, n) for hop in model.hops}
     moment = Moment(seed, 0, True)
     units = units_of(model, find_cuts(model))
@@ -45,9 +49,10 @@ def _fastest(backend, work) -> float:
 
 def _step_seconds(backend, step, n: int, moment: Moment) -> float:
     def there_and_back():
-        step.forward((0, n), moment)
-        step.backward((0, n), moment)
-        step.weigh((0, n), moment)
+        for rows in row_blocks(0, n, step.target.width):
+            step.forward(rows, moment)
+            step.backward(rows, moment)
+            step.weigh(rows, moment)
     return _fastest(backend, there_and_back)
 
 

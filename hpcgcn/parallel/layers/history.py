@@ -30,19 +30,19 @@ class History:
         for name, array in self.current.items():
             self.backend.copy(self.snapshot[name], array)
 
-    def begin_backward(self):
-        """Gradients of chunks that are not there yet count nothing, unless last epoch's are wanted."""
-        if not self.stale_gradients:
-            for array in self.gradients.values():
-                self.backend.axpby(0.0, array, 0.0, None, array)
-
-    def end_epoch(self, epoch: int):
-        """Hold this epoch's rows if it is time to, or if there are none to hold yet."""
+    def end_forward(self, epoch: int):
+        """Hold this epoch's rows if it is time to, or if there are none to hold yet; backward may need their arrays."""
         if (epoch + 1) % self.hold and not self.anew:
             return
         for name, array in self.current.items():
             self.backend.copy(array, self.snapshot[name])
         self.held, self.anew = epoch, False
+
+    def begin_backward(self):
+        """Gradients of chunks that are not there yet count nothing, unless last epoch's are wanted."""
+        if not self.stale_gradients:
+            for array in self.gradients.values():
+                self.backend.axpby(0.0, array, 0.0, None, array)
 
     def age(self, epoch: int) -> int | str:
         """How many epochs ago the snapshots were taken; "zeros" before there are any."""
