@@ -8,6 +8,7 @@ import os
 import numpy as np
 
 from hpcgcn.errors import ConfigError, FileError
+from hpcgcn.formats.archive import check_unpacked_size
 from hpcgcn.formats.draft import Draft, checked_dense, checked_labels, split_from_masks
 from hpcgcn.formats.files import check_readable
 from hpcgcn.graph.data import SPLIT_NAMES, Graph, SparseRows
@@ -26,6 +27,7 @@ def load_torch(path: str | os.PathLike, classes=()):
     """What torch.save wrote, loaded without running code: only tensors, containers and the given data classes."""
     torch = package("torch")
     check_readable(path)
+    check_unpacked_size(path)
     try:
         with torch.serialization.safe_globals(list(classes)):
             return torch.load(path, map_location="cpu", weights_only=True)
@@ -38,7 +40,11 @@ def array(where: str, value) -> np.ndarray:
     """A tensor as an array."""
     if not hasattr(value, "detach"):
         raise FileError(f"{where} holds a {type(value).__name__}; expected a tensor")
-    return value.detach().cpu().numpy()
+    value = value.detach().cpu()
+    # A tensor of repeated rows may be far larger than the file, and would fill the memory.
+    if value.layout != package("torch").strided or value.nbytes > value.untyped_storage().nbytes():
+        raise FileError(f"{where} is a sparse or expanded tensor; expected a plain one, as from .to_dense() or .contiguous()")
+    return value.numpy()
 
 
 def draft_from_tensors(where: str, edges: np.ndarray, n_nodes: int | None, x, y, masks: dict) -> Draft:

@@ -118,7 +118,7 @@ def test_a_column_that_is_not_there(tmp_path, capsys):
     ("%%MatrixMarket matrix coordinate pattern general\n2 2 1\n1 3\n", 3, "node 3"),
     ("%%MatrixMarket matrix coordinate pattern general\n2 2 1\n0 1\n", 3, "node 0"),
     ("%%MatrixMarket matrix coordinate real general\n2 2 2\n1 2 0.5\n2 1\n", 4, "2 columns"),
-    ("%%MatrixMarket matrix coordinate pattern general\n2 2 5\n1 2\n", None, "1 entries")])
+    ("%%MatrixMarket matrix coordinate pattern general\n2 2 5\n1 2\n", None, "1 edges")])
 def test_bad_matrix_market(tmp_path, capsys, text, line, words):
     (tmp_path / "m.mtx").write_text(text)
     message = refused(tmp_path, capsys, tmp_path / "m.mtx")
@@ -130,7 +130,8 @@ def test_bad_matrix_market(tmp_path, capsys, text, line, words):
     ("node-feat.csv", "1,2\n3,x\n", "node-feat.csv, line 2: 'x'"), ("node-feat.csv", "1,2\n3,nan\n", "line 2: the value 'nan'"),
     ("node-feat.csv", "1,2\n3\n", "node-feat.csv, line 2"), ("node-feat.csv", "1,2\n3,4\n", "has 2 rows"),
     ("node-label.csv", "0.5\n" * 41, "label 0.5"), ("split/given/test.csv", "99\n", "not there"),
-    ("split/given/test.csv", "0\n0\n", "two of train, val and test")])
+    ("split/given/test.csv", "0\n1\n0\n", "test.csv, line 3: node 0 twice"),
+    ("split/given/test.csv", "0\n", "two of train, val and test")])
 def test_bad_ogb_tables(tmp_path, capsys, name, text, words):
     folder = sound(tmp_path, "ogb")
     (folder / f"{name}.gz").unlink()
