@@ -176,7 +176,7 @@ def _number_row(table: Table, number: int, row: list[str], dtype: np.dtype, miss
             value = kind(cell)
         except ValueError:
             raise bad(table.path, number, f"{cell[:40]!r}", "whole numbers" if kind is int else "numbers") from None
-        if kind is float and not missing and not abs(value) <= np.finfo(dtype).max:
+        if kind is float and not missing and not abs(value) <= float(np.finfo(dtype).max):
             raise bad(table.path, number, f"the value {cell!r}", "finite numbers")
         if kind is int and not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
             raise bad(table.path, number, f"the number {cell[:40]} is out of range", "smaller numbers")
