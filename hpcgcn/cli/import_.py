@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import signal
 import sys
 import tempfile
+import threading
 import time
 
 from hpcgcn.cli import text
@@ -71,9 +74,9 @@ def run(args: argparse.Namespace) -> int:
     began = time.perf_counter()
     chosen = args.source[0] if args.source[0] in READERS and (len(args.source) > 1 or not os.path.exists(args.source[0])) else None
     choices, options = _choices(args), _options(args)
-    folder = _output_folder(args.output)
+    folder = _output_folder(args.output, args.source)
     # Temporary files go where the graph goes: there is room for it, and they are gone when it is written or not.
-    with tempfile.TemporaryDirectory(prefix=".import-", dir=folder) as options.scratch:
+    with _stopped_tidily(), tempfile.TemporaryDirectory(prefix=".import-", dir=folder) as options.scratch:
         format_name, draft = read_draft(args.source[1:] if chosen else args.source, chosen, options)
         with finished(draft, choices, options.scratch) as (graph, notes):
             write_graph(args.output, graph, command=text.command_line(), settings={"format": format_name, **_given(args)})
@@ -81,11 +84,26 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _output_folder(path: str) -> str:
+@contextlib.contextmanager
+def _stopped_tidily():
+    """A batch system's SIGTERM ends the import like an error: what is temporary is removed first."""
+    def stop(*_):
+        sys.exit(128 + signal.SIGTERM)
+    before = signal.signal(signal.SIGTERM, stop) if threading.current_thread() is threading.main_thread() else None
+    try:
+        yield
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
+
+
+def _output_folder(path: str, sources: list[str]) -> str:
     from hpcgcn.errors import FileError
     folder = os.path.dirname(os.path.realpath(path))
     if os.path.isdir(path):
         raise FileError(f"cannot write {path}: it is a folder; give a file name")
+    if any(os.path.exists(source) and os.path.exists(path) and os.path.samefile(source, path) for source in sources):
+        raise FileError(f"cannot write {path}: it is one of the files to import; expected another name")
     if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
         raise FileError(f"cannot write {path}: there is no folder {folder}, or no permission to write there")
     return folder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -30,7 +31,7 @@ class Archive:
             members = self.zip.infolist()
         except _DAMAGE as error:
             raise FileError(f"{path} cannot be opened ({error}); expected a whole .npz file: copy or download it again") from None
-        self._check_sizes(members)
+        check_sizes(path, members)
         self.members = {self._array_name(member): member for member in members}
 
     def __enter__(self) -> "Archive":
@@ -85,13 +86,6 @@ class Archive:
             raise FileError(f"{self.path}: the member {name!r} leads out of the archive; expected plain array names")
         return name.removesuffix(".npy")
 
-    def _check_sizes(self, members: list[zipfile.ZipInfo]):
-        unpacked = sum(member.file_size for member in members)
-        packed = os.path.getsize(self.path)
-        if unpacked > LARGE_BYTES and unpacked > MOST_RATIO * packed:
-            raise FileError(f"{self.path}: {packed:,} bytes claim to unpack to {unpacked:,}; expected at most {MOST_RATIO} "
-                            "times as much (a zip bomb?)")
-
     def _check_header(self, name: str, member: zipfile.ZipInfo, shape: tuple, dtype: np.dtype, header_bytes: int):
         if dtype.hasobject:
             raise FileError(f"{self.path}: the array {name!r} holds Python objects; expected numbers or fixed-length text, "
@@ -100,6 +94,20 @@ class Archive:
         if needed != member.file_size:
             raise FileError(f"{self.path}: the array {name!r} of shape {shape} needs {needed:,} bytes, but "
                             f"{member.file_size:,} are there; expected both to agree")
+
+
+def check_sizes(path: str | os.PathLike, members: list[zipfile.ZipInfo]):
+    """Refuse a zip file that would unpack to far more than it is."""
+    unpacked, packed = sum(member.file_size for member in members), os.path.getsize(path)
+    if unpacked > LARGE_BYTES and unpacked > MOST_RATIO * packed:
+        raise FileError(f"{path}: {packed:,} bytes claim to unpack to {unpacked:,}; expected at most {MOST_RATIO} "
+                        "times as much (a zip bomb?)")
+
+
+def check_unpacked_size(path: str | os.PathLike):
+    """The same for a file that another reader opens, if it is a zip file."""
+    with contextlib.suppress(*_DAMAGE), zipfile.ZipFile(path) as file:
+        check_sizes(path, file.infolist())
 
 
 def _header(stream) -> tuple[tuple, np.dtype, int]:

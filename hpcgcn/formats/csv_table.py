@@ -11,18 +11,19 @@ from collections.abc import Iterator
 import numpy as np
 
 from hpcgcn.errors import ConfigError, GraphError
-from hpcgcn.formats.draft import Draft, ReadOptions
+from hpcgcn.formats.draft import Draft, LineBlocks, ReadOptions
 from hpcgcn.formats.files import bad, present
-from hpcgcn.formats.integers import numbered_edges
+from hpcgcn.formats.integers import numbered_edges, numbered_lines
 from hpcgcn.formats.nodes import numbered_order, read_nodes, with_nodes, write_nodes
 from hpcgcn.formats.output import atomic_folder
-from hpcgcn.formats.progress import progress_bar
+from hpcgcn.formats.progress import shown
 from hpcgcn.formats.rows import Table, is_whole
 from hpcgcn.graph.csr import row_numbers
 from hpcgcn.graph.data import Graph
 
 HELP = "an edge list (and a table of nodes with a header: id, label, split, features), plain or gzip, or a folder of both"
 _ENDINGS = (".csv", ".tsv", ".txt", ".edges", ".edgelist", ".csv.gz", ".tsv.gz", ".txt.gz", ".edges.gz", ".edgelist.gz")
+_BLOCK = 1 << 20           # rows in flight at once
 _ENDS = (("source", "src", "from", "u", "head", "node1", "citing"), ("target", "dst", "to", "v", "tail", "node2", "cited"))
 
 
@@ -46,20 +47,28 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
     extra = {"edge_columns": [table.first[column] for column in columns]} if headed else {}
     source = os.path.basename(edges)
     numbers = options.ids == "number" or (options.ids == "auto" and not nodes and _looks_numbered(table, columns, headed))
+    if nodes is None:
+        _check_no_columns(options)
     if nodes is None and numbers:
-        return Draft(lambda: numbered_edges(table, columns, headed, None), None, extra=extra, source=source, strict=True)
+        return Draft(lambda: numbered_edges(table, columns, headed, None), None, extra=extra, source=source, strict=True,
+                     lines=lambda: numbered_lines(table, columns, headed, None), path=edges)
     known = read_nodes(nodes, options) if nodes else None
     if known and (options.ids == "number" or known.ids == [str(k) for k in range(len(known.ids))]):
         order = numbered_order(nodes, known)
-        return with_nodes(known, order, None, Draft(lambda: numbered_edges(table, columns, headed, len(order)), len(order),
-                                                     extra=extra, source=source, strict=True))
-    if known:
-        draft = Draft(lambda: _named_edges(table, columns, headed, known.ids, nodes), len(known.ids), extra=extra, source=source,
-                      strict=True)
-        return with_nodes(known, np.arange(len(known.ids)), _names(known.ids), draft)
-    names = _distinct_ids(table, columns, headed)
-    return Draft(lambda: _named_edges(table, columns, headed, names, None), len(names), node_names=_names(names), extra=extra,
-                 source=source, strict=True)
+        ends = (table, columns, headed, len(order))
+        return with_nodes(known, order, None, Draft(lambda: numbered_edges(*ends), len(order), extra=extra, source=source, strict=True,
+                                                     lines=lambda: numbered_lines(*ends), path=edges))
+    names = known.ids if known else _distinct_ids(table, columns, headed)
+    ends = (table, columns, headed, names, nodes)
+    draft = Draft(lambda: _named_edges(*ends), len(names), node_names=_names(names), extra=extra, source=source, strict=True,
+                  lines=lambda: _named_lines(*ends), path=edges)
+    return with_nodes(known, np.arange(len(names)), draft.node_names, draft) if known else draft
+
+
+def _check_no_columns(options: ReadOptions):
+    for name in ("id_column", "label_column", "split_column", "feature_columns"):
+        if getattr(options, name):
+            raise ConfigError(f"--{name.replace('_', '-')}, but there is no table of nodes; expected one after the edges, or --nodes FILE")
 
 
 def _located(sources: list[str], options: ReadOptions) -> tuple[str, str | None]:
@@ -89,6 +98,8 @@ def _end_columns(table: Table, options: ReadOptions, headed: bool) -> tuple[int,
         for name in options.edge_columns:
             if name not in names:
                 raise bad(table.path, table.first_line, f"no column {name!r}", f"one of {', '.join(names)[:200]}")
+        if options.edge_columns[0] == options.edge_columns[1]:
+            raise ConfigError(f"--edge-columns {','.join(options.edge_columns)}: expected two different columns")
         return names.index(options.edge_columns[0]), names.index(options.edge_columns[1])
     lower = [name.lower() for name in names]
     found = [next((lower.index(name) for name in known if name in lower), None) for known in _ENDS] if headed else [None, None]
@@ -128,22 +139,23 @@ def _distinct_ids(table: Table, columns, headed: bool) -> list[str]:
 
 def _named_edges(table: Table, columns, headed: bool, names: list[str], nodes: str | None):
     """Edges by name, as node numbers; an id that no node has is refused."""
+    blocks = _named_lines(table, columns, headed, names, nodes)
+    return shown(table.lines, ((sources, targets) for _, sources, targets in blocks))
+
+
+def _named_lines(table: Table, columns, headed: bool, names: list[str], nodes: str | None) -> LineBlocks:
+    """The same edges with the numbers of their lines."""
     number = {name: k for k, name in enumerate(names)}
-    bar, sources, targets, block = progress_bar("edges", table.lines.size), [], [], 1 << 20
-    n_rows = 0
+    rows: list[tuple[int, int, int]] = []
     for line, source, target in _end_cells(table, columns, headed):
         if source not in number or target not in number:
             missing = source if source not in number else target
             raise bad(table.path, line, f"an edge to node {missing[:60]!r}", f"one of the {len(names)} ids in {nodes}")
-        sources.append(number[source])
-        targets.append(number[target])
-        if len(sources) == block:
-            n_rows += block
-            bar.update(table.lines.done, n_rows)
-            yield np.array(sources, np.int64), np.array(targets, np.int64)
-            sources, targets = [], []
-    bar.close()
-    yield np.array(sources, np.int64), np.array(targets, np.int64)
+        rows.append((line, number[source], number[target]))
+        if len(rows) == _BLOCK:
+            yield tuple(np.array(rows, np.int64).T)
+            rows = []
+    yield tuple(np.array(rows, np.int64).reshape(-1, 3).T)
 
 
 def names_of(graph: Graph) -> list[str]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from hpcgcn.errors import FileError, GraphError
 from hpcgcn.formats.archive import Archive
-from hpcgcn.formats.draft import Draft, ReadOptions, checked_csr, checked_dense, checked_labels, csr_edges
+from hpcgcn.formats.draft import Draft, ReadOptions, checked_csr, checked_dense, checked_labels, checked_names, csr_edges
 from hpcgcn.formats.files import present
 from hpcgcn.formats.output import atomic_folder
 from hpcgcn.graph.csr import csr_from_edges, row_numbers
@@ -47,10 +47,10 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
             raise GraphError(f"{data_path}: node_types are {types.dtype} of shape {types.shape}; expected 1 (train), 2 (val) or "
                              f"3 (test) for each of the {n_nodes} nodes")
         names = data.get("node_ids")
+        names = None if names is None else checked_names(f"{data_path} (node_ids)", names, n_nodes)
     edges = _edges(graph_path, n_nodes)
-    usable = names is not None and names.shape == (n_nodes,) and names.dtype.kind in "iuSU"
     return Draft(edges, n_nodes, features=features, labels=labels, split=types.astype(np.uint8)[None],
-                 node_names=names if usable else None, source=os.path.basename(data_path))
+                 node_names=names, source=os.path.basename(data_path))
 
 
 def _edges(path: str, n_nodes: int):

@@ -13,6 +13,8 @@ from hpcgcn.graph.data import SparseRows
 
 # Edges travel as blocks of (sources, targets): two integer arrays of equal length, node numbers from 0.
 EdgeBlocks = Iterable[tuple[np.ndarray, np.ndarray]]
+LineBlocks = Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]     # (line numbers, sources, targets)
+MOST_CLASSES = 1000        # or as many as there are nodes: a larger label is taken for a mistake
 
 
 @dataclass
@@ -28,8 +30,10 @@ class Draft:
     node_names: np.ndarray | None = None
     extra: dict = field(default_factory=dict)
     source: str = ""
+    path: str = ""                     # the files, for messages
     pairs: bool = False                # every edge is listed once and meant both ways
     strict: bool = False               # the same edge twice is a mistake, unless the user says that it is not
+    lines: Callable[[], LineBlocks] | None = None      # text: the edges once more, with their lines, for messages
 
 
 def csr_edges(indptr: np.ndarray, indices: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -58,7 +62,10 @@ def split_from_masks(where: str, n_nodes: int, train, val, test) -> np.ndarray:
     """(n_splits, n) codes from boolean masks of shape (n,) or (n_splits, n); a node in two of them is refused."""
     masks = []
     for name, mask in (("train", train), ("val", val), ("test", test)):
-        mask = np.atleast_2d(np.asarray(mask).astype(bool))
+        mask = np.atleast_2d(np.asarray(mask))
+        if mask.dtype.kind not in "biu" or not np.isin(mask, (0, 1)).all():
+            raise GraphError(f"{where}: the {name} mask is {mask.dtype} and not of true and false; expected only those")
+        mask = mask.astype(bool)
         if mask.ndim != 2 or mask.shape[1] != n_nodes:
             raise GraphError(f"{where}: the {name} mask has the shape {mask.shape}; expected one value for each of "
                              f"the {n_nodes} nodes")
@@ -79,12 +86,24 @@ def split_from_lists(where: str, n_nodes: int, train, val, test) -> np.ndarray:
             nodes = np.asarray(nodes)
         except ValueError:
             nodes = np.array(["a list within the list"])
-        if nodes.ndim != 1 or len(nodes) and (nodes.dtype.kind not in "iu" or nodes.min() < 0 or nodes.max() >= n_nodes):
-            raise GraphError(f"{where}: the {name} list names nodes that are not there; expected numbers in "
+        if nodes.ndim != 1 or len(nodes) and nodes.dtype.kind not in "iu":
+            raise GraphError(f"{where}: the {name} list holds other things than node numbers; expected numbers in "
                              f"0..{n_nodes - 1}")
+        wrong = wrong_entry(nodes, n_nodes)
+        if wrong:
+            raise GraphError(f"{where}: the {name} list holds {wrong[1]}; expected each of its nodes once, in 0..{n_nodes - 1}")
         masks.append(np.zeros(n_nodes, bool))
         masks[-1][nodes.astype(np.int64)] = True
     return split_from_masks(where, n_nodes, *masks)
+
+
+def wrong_entry(nodes: np.ndarray, n_nodes: int) -> tuple[int, str] | None:
+    """(place, words) of the first number in a list of nodes that is no node's, or is there for the second time."""
+    outside = np.flatnonzero((nodes < 0) | (nodes >= n_nodes))
+    if len(outside):
+        return int(outside[0]), f"node {nodes[outside[0]]}, which is not there"
+    again = np.setdiff1d(np.arange(len(nodes)), np.unique(nodes, return_index=True)[1])
+    return (int(again[0]), f"node {nodes[again[0]]} twice") if len(again) else None
 
 
 def checked_dense(where: str, features: np.ndarray, n_nodes: int) -> np.ndarray:
@@ -95,8 +114,8 @@ def checked_dense(where: str, features: np.ndarray, n_nodes: int) -> np.ndarray:
     return features
 
 
-def checked_labels(where: str, labels: np.ndarray, n_nodes: int) -> np.ndarray:
-    """Labels as (n,) int32 with -1 for none, or (n, n_classes) uint8."""
+def checked_labels(where: str, labels: np.ndarray, n_nodes: int, line: Callable[[int], int] | None = None) -> np.ndarray:
+    """Labels as (n,) int32 with -1 for none, or (n, n_classes) uint8; `line` tells where in the file a node's row is."""
     if labels.ndim == 2 and labels.shape[1] == 1 and labels.dtype.kind != "b":
         labels = labels[:, 0]
     if labels.ndim not in (1, 2) or labels.shape[0] != n_nodes:
@@ -105,16 +124,37 @@ def checked_labels(where: str, labels: np.ndarray, n_nodes: int) -> np.ndarray:
     if labels.dtype.kind not in "fiub":
         raise GraphError(f"{where}: labels are {labels.dtype}; expected numbers")
     if labels.ndim == 2:
-        if not np.isin(labels, (0, 1)).all():
-            raise GraphError(f"{where}: multi-label classes hold other values than 0 and 1; expected only those")
+        wrong = np.argwhere(~np.isin(labels, (0, 1)))
+        if len(wrong):
+            node = int(wrong[0][0])
+            raise GraphError(f"{_at(where, line, node)}: node {node} has {labels[tuple(wrong[0])]} in a class column; expected 0 or 1")
         return labels.astype(np.uint8)
     if labels.dtype.kind == "f":
         # Unlabelled nodes are NaN in some data sets.
         labels = np.where(np.isnan(labels), -1, labels)
-    if (labels != np.trunc(labels)).any() or (len(labels) and (labels.min() < -1 or labels.max() >= 2 ** 31)):
-        wrong = labels[(labels != np.trunc(labels)) | (labels < -1) | (labels >= 2 ** 31)][0]
-        raise GraphError(f"{where}: there is the label {wrong}; expected whole numbers from 0, or -1 for none")
+    limit = max(n_nodes, MOST_CLASSES)
+    wrong = np.flatnonzero((labels != np.trunc(labels)) | (labels < -1) | (labels >= limit))
+    if len(wrong):
+        node = int(wrong[0])
+        raise GraphError(f"{_at(where, line, node)}: node {node} has the label {labels[node]}; expected whole numbers from 0, "
+                         f"less than {limit}, or -1 for none")
     return labels.astype(np.int32)
+
+
+def checked_names(where: str, names: np.ndarray, n_nodes: int) -> np.ndarray:
+    """Whole numbers or text, a different one for every node."""
+    if names.shape != (n_nodes,) or names.dtype.kind not in "iuSU":
+        raise GraphError(f"{where}: names are {names.dtype} of shape {names.shape}; expected one for each of the {n_nodes} nodes")
+    order = np.argsort(names, kind="stable")
+    again = np.flatnonzero(names[order][1:] == names[order][:-1])
+    if len(again):
+        first, second = order[again[0]], order[again[0] + 1]
+        raise GraphError(f"{where}: nodes {first} and {second} have the same name {str(names[first])[:40]!r}; expected different ones")
+    return names
+
+
+def _at(where: str, line: Callable[[int], int] | None, row: int) -> str:
+    return f"{where}, line {line(row)}" if line else where
 
 
 @dataclass

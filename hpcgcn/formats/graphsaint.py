@@ -10,7 +10,7 @@ import numpy as np
 from hpcgcn.errors import FileError, GraphError
 from hpcgcn.formats.archive import Archive, read_npy
 from hpcgcn.formats.draft import Draft, ReadOptions, checked_csr, checked_dense, checked_labels, csr_edges, split_from_lists
-from hpcgcn.formats.files import bad, inside, present, read_json
+from hpcgcn.formats.files import bad, inside, key_line, present, read_json
 from hpcgcn.formats.output import atomic_folder
 from hpcgcn.formats.rows import is_whole
 from hpcgcn.graph.data import SPLIT_NAMES, Graph, SparseRows
@@ -46,14 +46,14 @@ def _labels(path: str, classes, n_nodes: int) -> np.ndarray:
     labels = np.full(n_nodes, -1, np.int64) if not width else np.zeros((n_nodes, width), np.int64)
     for key, value in classes.items():
         if not is_whole(key) or not 0 <= int(key) < n_nodes:
-            raise bad(path, None, f"a class for node {key[:40]!r}", f"nodes 0..{n_nodes - 1}")
+            raise bad(path, key_line(path, key), f"a class for node {key[:40]!r}", f"nodes 0..{n_nodes - 1}")
         numbers = value if isinstance(value, list) else [value]
         if len(numbers) != max(width, 1) or isinstance(value, list) != bool(width) \
-                or not all(isinstance(n, int) and abs(n) < 2 ** 31 for n in numbers):
-            raise bad(path, None, f"the class {str(value)[:40]} of node {key}",
+                or not all(type(n) is int and abs(n) < 2 ** 31 for n in numbers):
+            raise bad(path, key_line(path, key), f"the class {str(value)[:40]} of node {key}",
                       f"a list of {width} numbers, as for the others" if width else "a whole number")
         labels[int(key)] = value
-    return checked_labels(path, labels, n_nodes)
+    return checked_labels(path, labels, n_nodes, lambda node: key_line(path, str(node)))
 
 
 def _split(path: str, roles, n_nodes: int) -> np.ndarray:

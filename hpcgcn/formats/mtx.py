@@ -6,7 +6,7 @@ import os
 
 from hpcgcn.formats.draft import Draft, ReadOptions
 from hpcgcn.formats.files import Lines, bad, decoded, inside, present
-from hpcgcn.formats.integers import numbered_edges
+from hpcgcn.formats.integers import counted, numbered_edges, numbered_lines
 from hpcgcn.formats.nodes import numbered_order, read_nodes, with_nodes, write_nodes
 from hpcgcn.formats.output import atomic_folder
 from hpcgcn.formats.rows import Table
@@ -30,8 +30,9 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
     table = Table(path)
     n_nodes, n_entries = _sizes(table)
     table.n_columns = _FIELDS[field]
-    draft = Draft(lambda: _entries(table, n_nodes, n_entries), n_nodes, source=os.path.basename(path), strict=True,
-                  pairs=symmetry != "general")
+    edges = (table, (0, 1), True, n_nodes, 1)
+    draft = Draft(lambda: counted(numbered_edges(*edges), path, n_entries, f"line {table.first_line}"), n_nodes,
+                  lines=lambda: numbered_lines(*edges), source=os.path.basename(path), strict=True, pairs=symmetry != "general")
     if nodes is None:
         return draft
     known = read_nodes(nodes, options)
@@ -64,15 +65,6 @@ def _sizes(table: Table) -> tuple[int, int]:
     if n_rows != n_columns or not 0 < n_rows < 2 ** 31:
         raise bad(table.path, table.first_line, f"a matrix of {n_rows} x {n_columns}", "a square one, with a row a node")
     return n_rows, n_entries
-
-
-def _entries(table: Table, n_nodes: int, n_entries: int):
-    found = 0
-    for sources, targets in numbered_edges(table, (0, 1), True, n_nodes, first_id=1):
-        found += len(sources)
-        yield sources, targets
-    if found != n_entries:
-        raise bad(table.path, None, f"{found} entries", f"the {n_entries} that line {table.first_line} announces")
 
 
 def write(path: str, graph: Graph):

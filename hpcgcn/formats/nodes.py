@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import re
 from dataclasses import dataclass, field
 
@@ -18,6 +19,8 @@ _SPLIT_WORDS = {"": UNUSED, "0": UNUSED, "none": UNUSED, "unused": UNUSED, "trai
                 "validation": VAL, "2": VAL, "test": TEST, "3": TEST}
 _CODE_WORDS = {UNUSED: "", **SPLIT_NAMES}
 _ID_NAMES = ("id", "node", "node_id", "nodeid", "name")
+_NO_NUMBERS = ("nan", "inf", "infinity")
+_LARGEST = float(np.finfo(np.float32).max)
 _SEVERAL_SPLITS = re.compile(r"split:\d+")
 
 
@@ -65,7 +68,10 @@ def read_nodes(path: str, options: ReadOptions) -> NodeTable:
         ids.extend(row[columns.identity] for _, row in rows)
         features.append(_numbers(table, rows, columns.features))
         classes.append(_numbers(table, rows, columns.classes))
+    if not ids:
+        raise bad(path, table.first_line, "a header and no nodes", "a row for every node")
     found_labels, n_classes, class_names = _labels(table, columns, lines, labels, classes)
+    _check_splits(table, lines, found_labels, splits)
     extra = {"id_column": table.first[columns.identity], "feature_names": [table.first[column] for column in columns.features],
              **({"label_column": table.first[columns.label]} if columns.label is not None else {}),
              **({"class_names": class_names} if class_names else {})}
@@ -94,6 +100,8 @@ def _choose(table: Table, options: ReadOptions) -> _Columns:
     taken = {identity, label, *classes, *splits}
     features = [_named(table, name) for name in options.feature_columns] if options.feature_columns else \
         [k for k in range(len(names)) if k not in taken]
+    if len(set(features)) != len(features):
+        raise ConfigError(f"--feature-columns {','.join(options.feature_columns)}: expected every column once")
     return _Columns(identity, label, classes, splits, features)
 
 
@@ -113,20 +121,33 @@ def _split_code(table: Table, number: int, word: str) -> int:
 def _numbers(table: Table, rows: list, columns: list[int]) -> np.ndarray:
     """(n_rows, n_columns) float32 of some columns."""
     try:
-        block = np.array([[float(row[column]) for column in columns] for _, row in rows], np.float32)
-        if np.isfinite(block).all():
-            return block.reshape(len(rows), len(columns))
-    except (ValueError, OverflowError):
+        block = np.array([[float(row[column]) for column in columns] for _, row in rows], np.float64)
+        if (np.abs(block) <= _LARGEST).all():
+            return block.astype(np.float32).reshape(len(rows), len(columns))
+    except ValueError:
         pass
     for number, row in rows:
         for column in columns:
-            try:
-                finite = bool(np.isfinite(np.float32(row[column])))
-            except ValueError:
-                finite = False
-            if not finite:
+            if not abs(_as_float(row[column])) <= _LARGEST:
                 raise bad(table.path, number, f"{row[column][:40]!r} in the column {table.first[column]!r}", "a finite number")
     raise AssertionError("a block that cannot be read has a row that cannot be read")
+
+
+def _as_float(cell: str) -> float:
+    """The number of a cell; NaN if it holds something else."""
+    try:
+        return float(cell)
+    except ValueError:
+        return math.nan
+
+
+def _check_splits(table: Table, lines: list[int], labels: np.ndarray | None, splits: list[list[int]]):
+    """A node without a label cannot be trained or tested on."""
+    if labels is None or labels.ndim == 2:
+        return
+    for line, label, codes in zip(lines, labels, splits):
+        if label < 0 and any(codes):
+            raise bad(table.path, line, "a node in a split without a label", "a label, or nothing in the column of the split")
 
 
 def _labels(table: Table, columns: _Columns, lines, words: list[str], classes: list[np.ndarray]):
@@ -146,6 +167,11 @@ def _labels(table: Table, columns: _Columns, lines, words: list[str], classes: l
             raise bad(table.path, lines[wrong[0]], f"the label {words[wrong[0]][:40]}",
                       f"classes numbered from 0, less than {max(len(words), 1000)}; -1 or nothing for no label")
         return numbers.astype(np.int32), None, None
+    numbered = any(map(is_whole, words))
+    for line, word in zip(lines, words):
+        # Not the name of a class but a slip: what is no number, and a fraction among whole numbers.
+        if word.lower().lstrip("+-") in _NO_NUMBERS or (numbered and not is_whole(word) and not math.isnan(_as_float(word))):
+            raise bad(table.path, line, f"the label {word[:40]!r}", "whole numbers from 0, or names, or nothing for no label")
     names = sorted({word for word in words if word})
     number = {name: k for k, name in enumerate(names)} | {"": -1}
     return np.array([number[word] for word in words], np.int32), len(names), names
@@ -180,7 +206,8 @@ def write_nodes(file, graph: Graph, names: list[str]):
     if not feature_names or len(feature_names) != graph.n_features:
         feature_names = [f"x{k}" for k in range(graph.n_features)]
     classes = extra.get("class_names") if len(extra.get("class_names", ())) == graph.n_classes else None
-    label_head = [f"label:{name}" for name in classes or range(graph.n_classes)] if graph.multilabel else ["label"]
+    label_head = [f"label:{name}" for name in classes or range(graph.n_classes)] if graph.multilabel else \
+        [extra.get("label_column", "label")]
     split_head = ["split"] if len(graph.split) == 1 else [f"split:{k}" for k in range(len(graph.split))]
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow([extra.get("id_column", "id"), *label_head, *split_head, *feature_names])

@@ -8,7 +8,7 @@ import numpy as np
 
 from hpcgcn.errors import FileError, GraphError
 from hpcgcn.formats.archive import Archive
-from hpcgcn.formats.draft import (Draft, ReadOptions, checked_csr, checked_dense, checked_labels, csr_edges,
+from hpcgcn.formats.draft import (Draft, ReadOptions, checked_csr, checked_dense, checked_labels, checked_names, csr_edges,
                                   split_from_masks)
 from hpcgcn.formats.output import atomic_file
 from hpcgcn.graph.csr import row_numbers
@@ -71,6 +71,10 @@ def _read_heterophilous(where: str, archive: Archive) -> Draft:
 def _read_benchmark(where: str, archive: Archive) -> Draft:
     """Row u of the matrix lists the targets of u's edges."""
     n_nodes = len(archive["adj_indptr"]) - 1
+    shape, values = archive.get("adj_shape"), archive.get("adj_data")
+    if shape is not None and shape.tolist() != [n_nodes, n_nodes] or values is not None and values.shape != archive["adj_indices"].shape:
+        raise GraphError(f"{where}: adj_shape or adj_data do not fit adj_indptr and adj_indices; expected {n_nodes} rows and columns, "
+                         "and a value for each entry")
     indptr, indices = checked_csr(f"{where} (adj_indptr, adj_indices)", archive["adj_indptr"], archive["adj_indices"], n_nodes,
                                   n_nodes)
     features = _features(where, archive, "attr", n_nodes)
@@ -117,9 +121,7 @@ def _scalar(archive: Archive, name: str) -> int | None:
 
 def _names(where: str, archive: Archive, n_nodes: int) -> np.ndarray | None:
     names = archive.get("node_names")
-    if names is not None and (names.shape != (n_nodes,) or names.dtype.kind not in "iuSU"):
-        raise GraphError(f"{where}: node_names are {names.dtype} of shape {names.shape}; expected a name for each node")
-    return names
+    return None if names is None else checked_names(f"{where} (node_names)", names, n_nodes)
 
 
 def write(path: str, graph: Graph):

@@ -7,16 +7,17 @@ import gzip
 import io
 import os
 import tempfile
+from functools import partial
 
 import numpy as np
 
 from hpcgcn.errors import ConfigError, FileError, GraphError
 from hpcgcn.formats.archive import Archive
-from hpcgcn.formats.draft import Draft, ReadOptions, checked_dense, checked_labels, split_from_lists
+from hpcgcn.formats.draft import Draft, ReadOptions, checked_dense, checked_labels, split_from_lists, wrong_entry
 from hpcgcn.formats.files import bad, inside, present
-from hpcgcn.formats.integers import numbered_edges
+from hpcgcn.formats.integers import counted, numbered_edges
 from hpcgcn.formats.output import atomic_folder
-from hpcgcn.formats.rows import Table, read_numbers
+from hpcgcn.formats.rows import Table, read_numbers, row_line
 from hpcgcn.graph.csr import row_numbers
 from hpcgcn.graph.data import SPLIT_NAMES, Graph, SparseRows
 
@@ -51,6 +52,7 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
         raise FileError(f"{raw} has no edge.csv.gz; expected the raw folder of an OGB data set")
     features = _table(raw, "node-feat", np.float32)
     labels = _table(raw, "node-label", np.float64, missing=True)
+    label_path = present(raw, "node-label.csv.gz", "node-label.csv")
     n_nodes = _n_nodes(raw, features, labels)
     table = Table(path)
     if table.n_columns != 2:
@@ -58,8 +60,8 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
     for name, array in (("node-feat", features), ("node-label", labels)):
         if array is not None and len(array) != n_nodes:
             raise GraphError(f"{raw}: {name} has {len(array)} rows; expected one for each of the {n_nodes} nodes")
-    return Draft(lambda: numbered_edges(table, (0, 1), False, n_nodes), n_nodes, features=features,
-                 labels=None if labels is None else checked_labels(f"{raw}/node-label", labels, n_nodes),
+    return Draft(lambda: counted(numbered_edges(table, (0, 1), False, n_nodes), path, *_announced(raw)), n_nodes, features=features,
+                 labels=None if labels is None else checked_labels(label_path, labels, n_nodes, partial(row_line, label_path)),
                  split=_split(root, options.name, n_nodes), source=os.path.basename(os.path.abspath(root)))
 
 
@@ -92,13 +94,20 @@ def _n_nodes(raw: str, features, labels) -> int:
     if listed:
         counts = read_numbers(listed, np.int64)
         if counts.size != 1 or not 0 < counts[0, 0] < 2 ** 31:
-            raise bad(listed, 1, f"{counts.size} numbers", "the number of nodes of one graph")
+            raise bad(listed, 1, f"{counts.size} numbers, {counts[0, 0]} first", "the number of nodes of one graph")
         return int(counts[0, 0])
     for array in (features, labels):
         if array is not None:
             return len(array)
     raise FileError(f"{raw} has neither num-node-list.csv.gz, node-feat.csv.gz nor node-label.csv.gz; expected one of them, "
                     "to know the number of nodes")
+
+
+def _announced(raw: str) -> tuple[int | None, str]:
+    """(the number of edges that a file of its own tells, that file)."""
+    listed = present(raw, "num-edge-list.csv.gz", "num-edge-list.csv")
+    counts = None if listed is None else read_numbers(listed, np.int64)
+    return (int(counts[0, 0]) if counts is not None and counts.size == 1 else None), f"{listed}"
 
 
 def _split(root: str, name: str | None, n_nodes: int) -> np.ndarray | None:
@@ -118,18 +127,24 @@ def _split(root: str, name: str | None, n_nodes: int) -> np.ndarray | None:
         path = present(chosen, *names)
         if path is None:
             raise FileError(f"{chosen} has no {names[0]}; expected the {part} nodes there")
-        lists.append(_node_list(path))
+        lists.append(_node_list(path, n_nodes))
     return split_from_lists(chosen, n_nodes, *lists)
 
 
-def _node_list(path: str) -> np.ndarray:
+def _node_list(path: str, n_nodes: int) -> np.ndarray:
     try:
-        return read_numbers(path, np.int64)[:, 0]
+        rows = read_numbers(path, np.int64)
     except FileError as error:
         # A split may be empty: no node for validation, say.
         if "nothing but blank lines" in str(error) or "is empty" in str(error):
             return np.zeros(0, np.int64)
         raise
+    if rows.shape[1] != 1:
+        raise bad(path, row_line(path, 0), f"{rows.shape[1]} columns", "one: a node in each row")
+    wrong = wrong_entry(rows[:, 0], n_nodes)
+    if wrong:
+        raise bad(path, row_line(path, wrong[0]), wrong[1], f"each of its nodes once, in 0..{n_nodes - 1}")
+    return rows[:, 0]
 
 
 def write(path: str, graph: Graph):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import pickle
 import re
@@ -12,6 +13,7 @@ from hpcgcn.errors import ConfigError, FileError, GraphError
 from hpcgcn.formats.draft import Draft, ReadOptions
 from hpcgcn.formats.files import bad, inside, text_lines
 from hpcgcn.formats.output import atomic_folder
+from hpcgcn.formats.rows import is_whole
 from hpcgcn.formats.unpickle import Csr, read_pickle
 from hpcgcn.graph.csr import row_numbers
 from hpcgcn.graph.data import TEST, TRAIN, UNUSED, VAL, Graph, SparseRows
@@ -40,6 +42,9 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
     for part in ("y", "ty", "ally"):
         if not isinstance(parts[part], np.ndarray) or parts[part].ndim != 2:
             raise FileError(f"{stem}.{part} holds no matrix; expected one-hot labels as a NumPy array")
+        wrong = np.flatnonzero(~np.isin(parts[part], (0, 1)).all(axis=1) | (np.count_nonzero(parts[part], axis=1) > 1))
+        if len(wrong):
+            raise FileError(f"{stem}.{part}: row {wrong[0]} is {parts[part][wrong[0]].tolist()[:10]}; expected at most one 1, and zeros")
     if not isinstance(parts["graph"], dict):
         raise FileError(f"{stem}.graph holds no dictionary; expected the neighbours of every node")
     test = _test_index(inside(folder, f"ind.{name}.test.index"))
@@ -53,7 +58,14 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
 
 
 def _located(sources: list[str], options: ReadOptions) -> tuple[str, str]:
-    source = sources[0]
+    places = {_place(source, options) for source in sources}
+    if len(places) > 1:
+        raise ConfigError(f"{' '.join(sources)}: files of {len(places)} data sets; expected those of one")
+    return places.pop()
+
+
+def _place(source: str, options: ReadOptions) -> tuple[str, str]:
+    """(folder, name of the data set) of a folder or of one of its files."""
     if not os.path.exists(source):
         raise FileError(f"{source}: no such file or folder")
     if not os.path.isdir(source):
@@ -71,14 +83,14 @@ def _located(sources: list[str], options: ReadOptions) -> tuple[str, str]:
 
 
 def _test_index(path: str) -> np.ndarray:
-    numbers = []
+    seen: dict[int, int] = {}
     for line, text in text_lines(path):
-        if not text.strip().isdigit() or len(text.strip()) > 9:
+        if not is_whole(text.strip()) or not 0 <= int(text) < 10 ** 9:
             raise bad(path, line, f"{text.strip()[:40]!r}", "the number of a test node")
-        numbers.append(int(text))
-    if len(set(numbers)) != len(numbers):
-        raise bad(path, None, "a node is listed twice", "every test node once")
-    return np.array(numbers, np.int64)
+        if int(text) in seen:
+            raise bad(path, line, f"node {int(text)} again, after line {seen[int(text)]}", "every test node once")
+        seen[int(text)] = line
+    return np.array(list(seen), np.int64)
 
 
 def _check_fit(stem: str, parts: dict, test: np.ndarray, n_known: int):
@@ -128,7 +140,7 @@ def _split(n_train: int, n_known: int, test: np.ndarray, labels: np.ndarray) -> 
 def _edges(where: str, adjacency: dict, n_nodes: int) -> tuple[np.ndarray, np.ndarray]:
     try:
         sources = np.repeat(np.fromiter(adjacency, np.int64), [len(row) for row in adjacency.values()])
-        targets = np.array([node for row in adjacency.values() for node in row], np.int64)
+        targets = np.array([operator.index(node) for row in adjacency.values() for node in row], np.int64)
     except (TypeError, ValueError, OverflowError):
         raise GraphError(f"{where} holds something else than lists of node numbers; expected {{node: [neighbours]}}") from None
     for ends in (sources, targets):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
 
 
 class ProgressBar:
@@ -45,6 +46,21 @@ class NullProgressBar:
 
     def close(self):
         pass
+
+
+def shown(lines, blocks) -> Iterator:
+    """Blocks of (sources, targets) as they come from a file of lines, with a bar that shows how far it has been read.
+
+    The bar's line is left before a message about what is wrong with the file.
+    """
+    bar, n_edges = progress_bar("edges", lines.size), 0
+    try:
+        for sources, targets in blocks:
+            n_edges += len(sources)
+            bar.update(lines.done, n_edges)
+            yield sources, targets
+    finally:
+        bar.close()
 
 
 def progress_bar(label: str, total: int):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import re
 from collections.abc import Iterator
 
@@ -69,7 +70,7 @@ class Table:
         found = []
         for first, chunk in Lines(self.path).chunks():
             for number, line in enumerate(chunk.split(b"\n"), first):
-                text = decoded(self.path, number, line).strip("\r\ufeff ")
+                text = decoded(self.path, number, line).strip("\r ")
                 if text and not text.startswith(_COMMENTS):
                     found.append((number, text))
                     if len(found) == 2:
@@ -145,6 +146,13 @@ def read_numbers(path, dtype, missing: bool = False) -> np.ndarray:
     return np.concatenate(blocks)
 
 
+def row_line(path, row: int) -> int:
+    """The line of a row of a table without a header; for messages."""
+    table = Table(path)
+    numbers = (number for first, chunk in table.chunks(skip_first=False) for number, _ in table.rows(first, chunk))
+    return next(itertools.islice(numbers, row, None))
+
+
 def _number_block(table: Table, first: int, chunk: bytes, dtype: np.dtype, missing: bool) -> np.ndarray:
     whole = parse_integers(chunk, table.separator, table.n_columns)
     if whole is not None:
@@ -168,7 +176,7 @@ def _number_row(table: Table, number: int, row: list[str], dtype: np.dtype, miss
             value = kind(cell)
         except ValueError:
             raise bad(table.path, number, f"{cell[:40]!r}", "whole numbers" if kind is int else "numbers") from None
-        if kind is float and not missing and not np.isfinite(value):
+        if kind is float and not missing and not abs(value) <= float(np.finfo(dtype).max):
             raise bad(table.path, number, f"the value {cell!r}", "finite numbers")
         if kind is int and not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
             raise bad(table.path, number, f"the number {cell[:40]} is out of range", "smaller numbers")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from dataclasses import fields
 
 from hpcgcn.errors import ConfigError, FileError
 from hpcgcn.formats.draft import Draft, ReadOptions
@@ -24,6 +25,12 @@ WRITERS = {"planetoid": ("planetoid", "write", "a folder"), "ogb": ("ogb", "writ
 _CONTENT_ERRORS = (ValueError, TypeError, IndexError, KeyError, OverflowError, MemoryError, RecursionError)
 
 
+# How many files or folders a format takes, if more than one; and which of the user's words about files it listens to.
+_MOST_SOURCES = {"planetoid": 8, "dgl-reddit": 2, "csv": 2, "mtx": 2}
+_NODE_TABLE = ("nodes", "id_column", "label_column", "split_column", "feature_columns")
+_TAKEN = {"planetoid": ("name",), "ogb": ("name",), "mtx": _NODE_TABLE, "csv": ("header", "ids", "edge_columns", *_NODE_TABLE)}
+
+
 def _module(name: str):
     return importlib.import_module(f"hpcgcn.formats.{name}")
 
@@ -34,12 +41,29 @@ def read_draft(sources: list[str], format_name: str | None = None, options: Read
         raise ConfigError("no files given; expected at least one file or folder to import")
     for source in sources:
         if not os.path.exists(source):
-            raise FileError(f"{source}: no such file or folder")
-    format_name = format_name or detect(sources)
+            raise FileError(f"{source}: no such file or folder; expected files or folders, after the format "
+                            f"({', '.join(READERS)}) if it is given")
+    format_name, options = format_name or detect(sources), options or ReadOptions()
+    _check_request(format_name, sources, options)
     try:
-        return format_name, _module(READERS[format_name]).read(list(sources), options or ReadOptions())
+        draft = _module(READERS[format_name]).read(list(sources), options)
+        draft.path = draft.path or " ".join(map(str, sources))
+        return format_name, draft
     except _CONTENT_ERRORS as error:
         raise FileError(f"{' '.join(sources)} cannot be read: {error}; expected sound files in the format {format_name}") from error
+
+
+def _check_request(format_name: str, sources: list[str], options: ReadOptions):
+    """Refuse what would be passed over in silence."""
+    most = _MOST_SOURCES.get(format_name, 1)
+    if len(sources) > most:
+        raise ConfigError(f"{len(sources)} files or folders for the format {format_name}; expected {'one' if most == 1 else f'at most {most}'}")
+    plain = ReadOptions()
+    for field in fields(options):
+        given = getattr(options, field.name) != getattr(plain, field.name)
+        if given and field.name != "scratch" and field.name not in _TAKEN.get(format_name, ()):
+            raise ConfigError(f"--{field.name.replace('_', '-')} says nothing about files in the format {format_name}; expected it "
+                              f"only with {' or '.join(name for name, taken in _TAKEN.items() if field.name in taken)}")
 
 
 def detect(sources: list[str]) -> str:

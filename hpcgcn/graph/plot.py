@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from hpcgcn.errors import ConfigError, FileError
+from hpcgcn.formats.output import atomic_file
 
 _COLOURS = {"train": "#2b6cb0", "val": "#dd8e2a", "test": "#5f8f4e"}
 
@@ -26,8 +27,9 @@ def plot_graph(facts: dict, path: str | os.PathLike):
     _draw_words(right, facts)
     figure.suptitle(f"{os.path.basename(facts['path'])}   {facts['header'].get('source', '')}".strip(), fontsize=11)
     try:
-        figure.savefig(path, dpi=130)
-    except (OSError, ValueError) as error:
+        with atomic_file(path) as temporary:
+            figure.savefig(temporary, dpi=130)
+    except ValueError as error:
         raise FileError(f"cannot write {path}: {error}; give a name that ends in .png, .pdf or .svg, in a folder that "
                         "exists") from None
     finally:

@@ -29,7 +29,7 @@ def read_tensors(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[s
         with safe_open(os.fspath(path), framework="numpy") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}
     except (SafetensorError, ValueError, TypeError, AttributeError) as error:
-        raise FileError(f"{path} cannot be read ({error}); expected a safetensors file with numbers of 16, 32 or 64 bits") from None
+        raise FileError(f"{path} cannot be read ({error}); expected a safetensors file of F16, F32 or F64 numbers") from None
 
 
 def _read_torch(path) -> dict[str, np.ndarray]:
@@ -56,13 +56,21 @@ def imported_config(path, found: Found, metadata: dict[str, str], given: dict) -
     chosen = {"model": shape.model, "layers": shape.layers, "linear_layers": shape.linear_layers, "dropout": 0.0,
               "norm": "yes" if shape.norm else "no", "hidden": shape.hidden}
     if metadata.get("format") == _FORMAT:
-        chosen |= {"alpha": float(metadata["alpha"]), "lambda": float(metadata["lambda"]), "self_loops": metadata["self_loops"]}
+        chosen |= _noted(path, metadata)
     config = make_config(chosen | given, where=str(path))
     for name in ("model", "layers", "linear_layers", "norm"):
         if getattr(config, name) != chosen[name]:
             raise ConfigError(f"{path} holds a {shape.model} with {name} = {chosen[name]}, not {getattr(config, name)}; "
                               "leave it out")
     return config
+
+
+def _noted(path, metadata: dict[str, str]) -> dict:
+    """The constants that a file of ours notes."""
+    try:
+        return {"alpha": float(metadata["alpha"]), "lambda": float(metadata["lambda"]), "self_loops": metadata["self_loops"]}
+    except (KeyError, ValueError) as error:
+        raise FileError(f"{path}: its notes are damaged ({error}); expected alpha and lambda as numbers, and self_loops") from None
 
 
 def flat_values(found: Found) -> np.ndarray:
@@ -72,13 +80,17 @@ def flat_values(found: Found) -> np.ndarray:
 
 def write_weights(path: str | os.PathLike, framework: str, shape: Shape, parameters: dict[str, np.ndarray]):
     """A safetensors file with the names and layouts of a framework; what weights do not tell is in its metadata."""
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
     metadata = {"format": _FORMAT, "framework": framework, "model": shape.model, "layers": str(shape.layers),
                 "alpha": repr(shape.alpha), "lambda": repr(shape.lambda_), "self_loops": "yes" if shape.self_loops else "no",
                 "dropout": repr(shape.dropout)}
     tensors = to_theirs(framework, shape, parameters)
     with atomic_file(path) as temporary:
-        save_file(tensors, temporary, metadata)
+        try:
+            save_file(tensors, temporary, metadata)
+        except SafetensorError as error:
+            raise FileError(f"cannot write {path}: {error}; check the folder, free space and permissions") from None
 
 
 def run_parameters(run: str, which: str = "best") -> tuple[Config, Shape, dict[str, np.ndarray]]:

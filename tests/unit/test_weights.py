@@ -250,6 +250,20 @@ def test_files_that_are_refused(tmp_path, graph_file, capsys):
         write_weights(path, "dgl", SHAPES["resgcn"], random_parameters(SHAPES["resgcn"]))
 
 
+@pytest.mark.parametrize("notes", [{}, {"alpha": "x", "lambda": "1", "self_loops": "yes"}])
+def test_damaged_notes(tmp_path, capsys, notes):
+    from safetensors.numpy import save_file
+    save_file({name: value.astype(np.float32) for name, value in gcn().items()}, tmp_path / "w.safetensors",
+              {"format": "hpcgcn weights 1", **notes})
+    assert main(["weights", "import", str(tmp_path / "w.safetensors")]) == 2
+    assert "notes are damaged" in capsys.readouterr().err
+
+
+def test_weights_into_a_folder_that_is_not_there(tmp_path):
+    with pytest.raises(FileError, match="check the folder"):
+        write_weights(tmp_path / "no" / "w.safetensors", "pyg", SHAPES["gcn"], random_parameters(SHAPES["gcn"]))
+
+
 def test_no_pickle_among_weights(tmp_path, capsys):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 

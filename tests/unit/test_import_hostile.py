@@ -1,154 +1,24 @@
-"""Files that are wrong, damaged or hostile: one message with file, line and what was expected; nothing written, nothing run."""
+"""Files that are damaged or hostile: one message with the file and what was expected; nothing written, nothing run."""
 
 import gzip
 import io
-import json
 import os
 import pickle
 import struct
+import subprocess
+import sys
+import time
 import zipfile
 
 import numpy as np
 import pytest
-from graphs import random_graph
+from refusals import FILES, FOLDERS, refused, sound
 
 from hpcgcn.cli import main
 from hpcgcn.errors import FileError
 from hpcgcn.formats.archive import Archive
 from hpcgcn.formats.files import inside
-from hpcgcn.formats.table import write_as
 from hpcgcn.formats.unpickle import read_pickle
-from hpcgcn.graph.data import TEST, VAL
-
-FOLDERS = ("planetoid", "ogb", "graphsaint", "dgl-reddit", "csv", "mtx")
-FILES = {"npz": ".npz", "npz-heterophilous": ".npz", "npz-gnn-benchmark": ".npz", "pyg": ".pt"}
-
-
-def refused(tmp_path, capsys, *arguments):
-    """The one message of an import that fails; nothing is left beside the sources."""
-    output = tmp_path / "results" / "g.h5"
-    output.parent.mkdir(exist_ok=True)
-    assert main(["import", *map(str, arguments), "-o", str(output)]) == 2
-    message = capsys.readouterr().err
-    assert message.startswith("hpcgcn: ") and message.count("\n") == 1 and "Traceback" not in message, message
-    assert "expected" in message, message
-    assert list(output.parent.iterdir()) == []
-    return message
-
-
-def sound(tmp_path, format_name):
-    """A sound graph in the given format."""
-    split = np.full((1, 41), VAL, np.uint8)
-    split[:, 30:], split[:, :10] = TEST, 1
-    path = tmp_path / ("sound" + FILES.get(format_name, ""))
-    if format_name == "pyg":
-        pytest.importorskip("torch_geometric", reason="PyG is not installed")
-    write_as(format_name, str(path), random_graph(split=split))
-    return path
-
-
-# -- tables -----------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("text, line, words", [
-    ("0,1\n1,2\n2\n", 3, "1 columns"), ("0,1\n1,2,3\n", 2, "3 columns"), ("0,1\n1;2\n", 2, "1 columns"),
-    ("0,1\n1\t2\n", 2, "1 columns"), ("0,1;2\n", 1, "both commas and semicolons"), ("0,1\n-1,2\n", 2, "node -1"),
-    ("0,1\n1,99999999999\n", 2, "node 99999999999"), ("0,1\n1," + "9" * 5000 + "\n", 2, "9999"), ("0,1\n1,--2\n", 2, "'--2'"), ("0,1\n1,x\n", 2, "'x'"),
-    ("0,1\n1,nan\n", 2, "'nan'"), ("0,1\n1,1.5\n", 2, "'1.5'"), ("0\n1\n", 1, "one column"), ("a,b\nb,\n", 2, "end missing"),
-    ('a,b\n"b,c\n', 2, "quotes"), ("0,1\n\0,2\n", 2, "zero byte"), ("a,b\n\xff,c\n", 2, "not UTF-8")])
-def test_bad_edge_lists(tmp_path, capsys, text, line, words):
-    (tmp_path / "edges.csv").write_bytes(text.encode("latin1"))
-    message = refused(tmp_path, capsys, tmp_path / "edges.csv")
-    assert f"edges.csv, line {line}:" in message and words in message
-
-
-@pytest.mark.parametrize("text, words", [("", "is empty (0 bytes)"), ("\n \n\n", "blank lines"), ("# only\n# words\n", "comments")])
-def test_empty_edge_lists(tmp_path, capsys, text, words):
-    (tmp_path / "edges.csv").write_text(text)
-    assert words in refused(tmp_path, capsys, tmp_path / "edges.csv")
-
-
-def test_one_huge_id_does_not_make_a_huge_graph(tmp_path, capsys):
-    (tmp_path / "edges.csv").write_text("0,1\n1,2000000000\n")
-    message = refused(tmp_path, capsys, tmp_path / "edges.csv")
-    assert "largest id is 2000000000" in message and "--ids name" in message
-
-
-def test_the_line_is_right_far_into_a_file(tmp_path, capsys, monkeypatch):
-    from hpcgcn.formats import files
-    monkeypatch.setattr(files.Lines.__init__, "__defaults__", (1000,))
-    rows = ["# head", *(f"{k},{k + 1}" for k in range(5000))]
-    rows[4321] = "7,8,9"
-    (tmp_path / "edges.csv").write_text("\n".join(rows))
-    assert "line 4322:" in refused(tmp_path, capsys, tmp_path / "edges.csv")
-    rows[4321] = "7,5001"
-    (tmp_path / "edges.csv").write_text("\n".join(rows))
-    (tmp_path / "nodes.csv").write_text("id,x\n" + "".join(f"{k},1\n" for k in range(5001)))
-    assert "line 4322: an edge to node 5001" in refused(tmp_path, capsys, tmp_path / "edges.csv", tmp_path / "nodes.csv")
-
-
-@pytest.mark.parametrize("table, line, words", [
-    ("id,label,x\na,0,1\nb,0,nan\n", 3, "'nan' in the column 'x'"), ("id,label,x\na,0,1\nb,0,inf\n", 3, "'inf'"),
-    ("id,label,x\na,0,1\nb,0,one\n", 3, "'one'"), ("id,label,x\na,0,1\na,0,2\n", 3, "again, after line 2"),
-    ("id,label,x\na,0,1\nb,0\n", 3, "2 columns"), ("id,label,x\na,0,1\n,0,2\n", 3, "without an id"),
-    ("id,label,x\na,0,1\nb,-2,2\n", 3, "the label -2"), ("id,label,x\na,0,1\nb,5000000,2\n", 3, "the label 5000000"),
-    ("id,split,x\na,train,1\nb,tomorrow,2\n", 3, "the split 'tomorrow'"), ("a,0,1\nb,0,2\n", 1, "no column of ids"),
-    ("id,x,x\na,0,1\nb,0,2\n", 1, "the same name"), ("id,label:u,label:v\na,0,1\nb,0,2\n", 3, "2 in a class column")])
-def test_bad_node_tables(tmp_path, capsys, table, line, words):
-    (tmp_path / "edges.csv").write_text("a,b\nb,a\n")
-    (tmp_path / "nodes.csv").write_text(table)
-    message = refused(tmp_path, capsys, "csv", tmp_path / "edges.csv", tmp_path / "nodes.csv")
-    assert f"nodes.csv, line {line}:" in message and words in message
-
-
-def test_an_edge_to_a_node_that_is_not_there(tmp_path, capsys):
-    (tmp_path / "edges.csv").write_text("a,b\nb,c\n")
-    (tmp_path / "nodes.csv").write_text("id,x\na,1\nb,2\n")
-    assert "edges.csv, line 2: an edge to node 'c'" in refused(tmp_path, capsys, tmp_path / "edges.csv", tmp_path / "nodes.csv")
-
-
-def test_a_column_that_is_not_there(tmp_path, capsys):
-    (tmp_path / "edges.csv").write_text("a,b\nb,a\n")
-    (tmp_path / "nodes.csv").write_text("id,x\na,1\nb,2\n")
-    assert "no column 'topic'" in refused(tmp_path, capsys, tmp_path / "edges.csv", tmp_path / "nodes.csv", "--label-column", "topic")
-
-
-@pytest.mark.parametrize("text, line, words", [
-    ("%%MatrixMarket matrix array real general\n2 2\n1\n", 1, "array"), ("hello\n", 1, "hello"),
-    ("%%MatrixMarket matrix coordinate pattern general\n2 3 1\n1 2\n", 2, "2 x 3"),
-    ("%%MatrixMarket matrix coordinate pattern general\n2 2\n1 2\n", 2, "'2 2'"),
-    ("%%MatrixMarket matrix coordinate pattern general\n2 2 1\n1 3\n", 3, "node 3"),
-    ("%%MatrixMarket matrix coordinate pattern general\n2 2 1\n0 1\n", 3, "node 0"),
-    ("%%MatrixMarket matrix coordinate real general\n2 2 2\n1 2 0.5\n2 1\n", 4, "2 columns"),
-    ("%%MatrixMarket matrix coordinate pattern general\n2 2 5\n1 2\n", None, "1 entries")])
-def test_bad_matrix_market(tmp_path, capsys, text, line, words):
-    (tmp_path / "m.mtx").write_text(text)
-    message = refused(tmp_path, capsys, tmp_path / "m.mtx")
-    assert words in message and (line is None or f"line {line}:" in message)
-
-
-@pytest.mark.parametrize("name, text, words", [
-    ("edge.csv", "0,1\n1,41\n", "edge.csv, line 2: an edge to node 41"), ("edge.csv", "0,1\n1\n", "edge.csv, line 2"),
-    ("node-feat.csv", "1,2\n3,x\n", "node-feat.csv, line 2: 'x'"), ("node-feat.csv", "1,2\n3,nan\n", "line 2: the value 'nan'"),
-    ("node-feat.csv", "1,2\n3\n", "node-feat.csv, line 2"), ("node-feat.csv", "1,2\n3,4\n", "has 2 rows"),
-    ("node-label.csv", "0.5\n" * 41, "label 0.5"), ("split/given/test.csv", "99\n", "not there"),
-    ("split/given/test.csv", "0\n0\n", "two of train, val and test")])
-def test_bad_ogb_tables(tmp_path, capsys, name, text, words):
-    folder = sound(tmp_path, "ogb")
-    (folder / f"{name}.gz").unlink()
-    (folder / name).write_text(text)
-    assert words in refused(tmp_path, capsys, "ogb", folder)
-
-
-@pytest.mark.parametrize("name, value, words", [
-    ("class_map.json", {"41": 0}, "node '41'"), ("class_map.json", {"x": 0}, "node 'x'"), ("class_map.json", [1], "no object"),
-    ("class_map.json", {"0": 0, "1": [1]}, "the class [1]"), ("class_map.json", {"0": -5}, "label -5"),
-    ("role.json", {"tr": [0]}, "tr, va and te"), ("role.json", {"tr": [0], "va": [0], "te": []}, "node 0 is in two"),
-    ("role.json", {"tr": [77], "va": [], "te": []}, "0..40")])
-def test_bad_graphsaint(tmp_path, capsys, name, value, words):
-    folder = sound(tmp_path, "graphsaint")
-    (folder / name).write_text(json.dumps(value))
-    assert words in refused(tmp_path, capsys, folder)
-    (folder / name).write_text('{"0":\n 1,,}')
-    assert f"{name}, line 2: not valid JSON" in refused(tmp_path, capsys, folder)
 
 
 # -- damage -----------------------------------------------------------------------------------------------------------
@@ -401,3 +271,69 @@ def test_changed_bytes_never_end_in_a_traceback(tmp_path, capsys, format_name):
             assert [p.name for p in output.parent.iterdir()] == (["g.h5"] if code == 0 else [])
             output.unlink(missing_ok=True)
         file.write_bytes(whole)
+
+
+@pytest.mark.parametrize("part, change, words", [
+    ("ally", lambda a: a * np.nan, "row 0"), ("ally", lambda a: a * 0 + 1, "at most one 1"),
+    ("graph", lambda g: {**g, 0: [1.5]}, "lists of node numbers"), ("allx", lambda m: m * np.nan, "NaN")])
+def test_planetoid_parts_that_mean_nothing(tmp_path, capsys, part, change, words):
+    path = sound(tmp_path, "planetoid")
+    file = path / f"ind.sound.{part}"
+    file.write_bytes(pickle.dumps(change(pickle.loads(file.read_bytes())), protocol=2))
+    message = refused(tmp_path, capsys, path)
+    assert words in message and str(path) in message
+
+
+def test_a_test_node_twice(tmp_path, capsys):
+    path = sound(tmp_path, "planetoid")
+    (path / "ind.sound.test.index").write_text("30\n31\n30\n")
+    assert "line 3: node 30 again, after line 1" in refused(tmp_path, capsys, path)
+
+
+@pytest.mark.parametrize("name, change, words", [
+    ("train", lambda a: a * 0.5, "true and false"), ("node_names", lambda a: np.array(["a"] * 41), "same name"),
+    ("x", lambda a: a * np.nan, "NaN"), ("y", lambda a: np.full(41, 5_000_000), "5000000")])
+def test_arrays_that_mean_nothing(tmp_path, capsys, name, change, words):
+    path = sound(tmp_path, "npz")
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    np.savez(path, **{**arrays, name: change(arrays.get(name))})
+    message = refused(tmp_path, capsys, path)
+    assert words in message and str(path) in message
+
+
+def test_torch_files_larger_than_they_are(tmp_path, capsys, monkeypatch):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    pytest.importorskip("torch_geometric", reason="PyG is not installed")
+    torch.save({"edge_index": torch.zeros(1, 1).long().expand(2, 10 ** 11)}, tmp_path / "d.pt")
+    assert "expanded tensor" in refused(tmp_path, capsys, tmp_path / "d.pt")
+    torch.save({"edge_index": torch.tensor([[0], [1]]), "num_nodes": 2 * 10 ** 9}, tmp_path / "d.pt")
+    assert "announced" in refused(tmp_path, capsys, tmp_path / "d.pt")
+    from hpcgcn.formats import archive
+    monkeypatch.setattr(archive, "LARGE_BYTES", 1 << 20)
+    with zipfile.ZipFile(tmp_path / "d.pt", "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("archive/data/0", bytes(8 << 20))
+    assert "zip bomb" in refused(tmp_path, capsys, tmp_path / "d.pt")
+
+
+def test_a_dgl_file_that_makes_dgl_abort(tmp_path, capsys, monkeypatch):
+    """DGL's reader ends the process on some damaged files; here a stand-in does."""
+    import importlib.util
+    import subprocess
+    (tmp_path / "g.dgl").write_bytes(b"damaged")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], -6, "", ""))
+    assert "DGL ended with the code -6" in refused(tmp_path, capsys, tmp_path / "g.dgl")
+
+
+def test_sigterm_leaves_nothing(tmp_path):
+    edges, output = tmp_path / "edges.csv", tmp_path / "results"
+    output.mkdir()
+    edges.write_text("a,b\n" * 2_000_000)
+    process = subprocess.Popen([sys.executable, "-m", "hpcgcn", "import", str(edges), "--ids", "name", "-o", str(output / "g.h5")])
+    deadline = time.monotonic() + 30
+    while not list(output.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert list(output.iterdir())
+    process.terminate()
+    assert process.wait(30) == 143 and list(output.iterdir()) == []
