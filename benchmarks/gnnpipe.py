@@ -95,7 +95,7 @@ def done_runs() -> list[dict]:
 def epochs_of(run: dict) -> int:
     """Epochs that count."""
     slow = run["rate"] != "none" and run["layers"] >= SLOW_LAYERS and not run["method"].startswith("gnnpipe")
-    return SLOW_EPOCHS if slow else EPOCHS
+    return SLOW_EPOCHS if slow or run["size"] == "memory" else EPOCHS
 
 
 def train(args: argparse.Namespace, run: dict):
@@ -136,7 +136,7 @@ def wanted_runs(args: argparse.Namespace) -> list[dict]:
             if method in args.methods and layers >= _ranks(layout) and not (method == "gnnpipe-hybrid" and layout == "2x1")]
     if "none" in args.rates and not args.no_memory:
         runs += [{"size": "memory", "layout": layout, "rate": "none", "layers": layers, "method": method}
-                 for layout in args.layouts for layers in MEMORY_LAYERS for method in MEMORY_METHODS
+                 for layers in reversed(MEMORY_LAYERS) for layout in args.layouts for method in MEMORY_METHODS
                  if not (method.startswith("gnnpipe-hybrid") and layout == "2x1")]
     return runs
 
@@ -212,11 +212,11 @@ def memory_table(runs: list[dict]) -> str:
     lines = []
     for (ranks, method, layers), run in mine.items():
         less = mine.get((ranks, method, few))
-        if layers == many and less:
+        if layers == many:
             # Stages share layers and ways nodes; parts share nodes: a rank holds this many rows more.
             rows = run["nodes"] * (many - few) / ranks
             lines.append([ranks, method, f"{run['peak_memory'] / 2 ** 20:.0f}",
-                          f"{(run['peak_memory'] - less['peak_memory']) / rows:.0f}"])
+                          f"{(run['peak_memory'] - less['peak_memory']) / rows:.0f}" if less else "-"])
     return markdown_table(["ranks", "method", "peak memory of a rank, MiB", "bytes a node and layer"], lines)
 
 

@@ -53,8 +53,8 @@ class History:
         return self.snapshot | (self.gradients if self.stale_gradients else {})
 
     def state(self) -> dict[str, np.ndarray]:
-        """What the next epoch depends on."""
-        arrays = {name: np.array(self.backend.to_host(array)) for name, array in self._arrays().items()}
+        """What the next epoch depends on; to be written at once: a copy would be as large as all snapshots."""
+        arrays = {name: np.asarray(self.backend.to_host(array)) for name, array in self._arrays().items()}
         return arrays | {"ids": self.graph.local.ids, "chunks": self.graph.chunks, "held": np.array([self.held])}
 
     def fits(self, state: dict[str, np.ndarray]) -> bool:
