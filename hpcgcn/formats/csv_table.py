@@ -56,8 +56,9 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
     if known and (options.ids == "number" or known.ids == [str(k) for k in range(len(known.ids))]):
         order = numbered_order(nodes, known)
         ends = (table, columns, headed, len(order))
-        return with_nodes(known, order, None, Draft(lambda: numbered_edges(*ends), len(order), extra=extra, source=source, strict=True,
-                                                     lines=lambda: numbered_lines(*ends), path=edges))
+        draft = Draft(lambda: numbered_edges(*ends), len(order), extra=extra, source=source, strict=True,
+                      lines=lambda: numbered_lines(*ends), path=edges)
+        return with_nodes(known, order, None, draft)
     names = known.ids if known else _distinct_ids(table, columns, headed)
     ends = (table, columns, headed, names, nodes)
     draft = Draft(lambda: _named_edges(*ends), len(names), node_names=_names(names), extra=extra, source=source, strict=True,
@@ -68,7 +69,8 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
 def _check_no_columns(options: ReadOptions):
     for name in ("id_column", "label_column", "split_column", "feature_columns"):
         if getattr(options, name):
-            raise ConfigError(f"--{name.replace('_', '-')}, but there is no table of nodes; expected one after the edges, or --nodes FILE")
+            raise ConfigError(f"--{name.replace('_', '-')}, but there is no table of nodes; expected one after the "
+                              "edges, or --nodes FILE")
 
 
 def _located(sources: list[str], options: ReadOptions) -> tuple[str, str | None]:

@@ -37,7 +37,8 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
         if child.returncode == 1 and child.stdout:
             raise FileError(f"{path} {child.stdout.strip().splitlines()[-1]}")
         if child.returncode:
-            raise FileError(f"{path} cannot be read (DGL ended with the code {child.returncode}); expected a sound file of dgl.save_graphs")
+            raise FileError(f"{path} cannot be read (DGL ended with the code {child.returncode}); expected a sound file "
+                            "of dgl.save_graphs")
         with Archive(arrays) as found:
             masks = {name: found[name] for name in ("train_mask", "val_mask", "test_mask") if name in found}
             return draft_from_tensors(path, found["edges"], int(found["n_nodes"]), found.get("x"), found.get("y"), masks)

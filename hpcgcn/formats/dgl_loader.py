@@ -32,7 +32,8 @@ def main(path: str, output: str) -> int:
 
 def _reason(error: Exception) -> str:
     """The last line of DGL's words that is not of its stack trace."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip() and "[bt]" not in line and "Stack trace" not in line]
+    lines = [line.strip() for line in str(error).splitlines()
+             if line.strip() and "[bt]" not in line and "Stack trace" not in line]
     return lines[-1][:200] if lines else type(error).__name__
 
 

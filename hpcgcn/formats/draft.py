@@ -127,7 +127,8 @@ def checked_labels(where: str, labels: np.ndarray, n_nodes: int, line: Callable[
         wrong = np.argwhere(~np.isin(labels, (0, 1)))
         if len(wrong):
             node = int(wrong[0][0])
-            raise GraphError(f"{_at(where, line, node)}: node {node} has {labels[tuple(wrong[0])]} in a class column; expected 0 or 1")
+            raise GraphError(f"{_at(where, line, node)}: node {node} has {labels[tuple(wrong[0])]} in a class column; "
+                             "expected 0 or 1")
         return labels.astype(np.uint8)
     if labels.dtype.kind == "f":
         # Unlabelled nodes are NaN in some data sets.
@@ -149,7 +150,8 @@ def checked_names(where: str, names: np.ndarray, n_nodes: int) -> np.ndarray:
     again = np.flatnonzero(names[order][1:] == names[order][:-1])
     if len(again):
         first, second = order[again[0]], order[again[0] + 1]
-        raise GraphError(f"{where}: nodes {first} and {second} have the same name {str(names[first])[:40]!r}; expected different ones")
+        raise GraphError(f"{where}: nodes {first} and {second} have the same name {str(names[first])[:40]!r}; expected "
+                         "different ones")
     return names
 
 

@@ -91,8 +91,8 @@ def _csr(draft: Draft, choices: Choices, temporary: str, notes: list[str]) -> tu
     if n_repeated and draft.strict and not choices.drop_duplicates:
         source, target = spool.repeated
         places = _lines_of(draft, lambda sources, targets: (sources == source) & (targets == target), 2)
-        raise GraphError(f"{draft.path}{places}: {n_repeated:,} edge{'s are' if n_repeated > 1 else ' is'} listed more than once; "
-                         "expected every edge once, or --drop-duplicates to keep one of each")
+        raise GraphError(f"{draft.path}{places}: {n_repeated:,} edge{'s are' if n_repeated > 1 else ' is'} listed more than "
+                         "once; expected every edge once, or --drop-duplicates to keep one of each")
     if n_repeated:
         notes.append(f"{n_repeated:,} repeated edges dropped")
     if spool.n_loops:

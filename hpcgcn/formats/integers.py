@@ -23,7 +23,8 @@ def numbered_edges(table: Table, columns: tuple[int, int], skip_first: bool, n_n
     return shown(table.lines, ((sources, targets) for _, sources, targets in blocks))
 
 
-def numbered_lines(table: Table, columns: tuple[int, int], skip_first: bool, n_nodes: int | None, first_id: int = 0) -> LineBlocks:
+def numbered_lines(table: Table, columns: tuple[int, int], skip_first: bool, n_nodes: int | None,
+                   first_id: int = 0) -> LineBlocks:
     """The same edges with the numbers of their lines: (lines, sources, targets)."""
     limit = (MOST_NODES if n_nodes is None else n_nodes) + first_id
     for first, chunk in table.chunks(skip_first):

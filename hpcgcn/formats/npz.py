@@ -72,9 +72,10 @@ def _read_benchmark(where: str, archive: Archive) -> Draft:
     """Row u of the matrix lists the targets of u's edges."""
     n_nodes = len(archive["adj_indptr"]) - 1
     shape, values = archive.get("adj_shape"), archive.get("adj_data")
-    if shape is not None and shape.tolist() != [n_nodes, n_nodes] or values is not None and values.shape != archive["adj_indices"].shape:
-        raise GraphError(f"{where}: adj_shape or adj_data do not fit adj_indptr and adj_indices; expected {n_nodes} rows and columns, "
-                         "and a value for each entry")
+    if (shape is not None and shape.tolist() != [n_nodes, n_nodes]) or \
+            (values is not None and values.shape != archive["adj_indices"].shape):
+        raise GraphError(f"{where}: adj_shape or adj_data do not fit adj_indptr and adj_indices; expected {n_nodes} rows and "
+                         "columns, and a value for each entry")
     indptr, indices = checked_csr(f"{where} (adj_indptr, adj_indices)", archive["adj_indptr"], archive["adj_indices"], n_nodes,
                                   n_nodes)
     features = _features(where, archive, "attr", n_nodes)

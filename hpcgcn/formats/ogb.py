@@ -15,7 +15,7 @@ from hpcgcn.errors import ConfigError, FileError, GraphError
 from hpcgcn.formats.archive import Archive
 from hpcgcn.formats.draft import Draft, ReadOptions, checked_dense, checked_labels, split_from_lists, wrong_entry
 from hpcgcn.formats.files import bad, inside, present
-from hpcgcn.formats.integers import counted, numbered_edges
+from hpcgcn.formats.integers import counted, numbered_edges, numbered_lines
 from hpcgcn.formats.output import atomic_folder
 from hpcgcn.formats.rows import Table, read_numbers, row_line
 from hpcgcn.graph.csr import row_numbers
@@ -60,7 +60,8 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
     for name, array in (("node-feat", features), ("node-label", labels)):
         if array is not None and len(array) != n_nodes:
             raise GraphError(f"{raw}: {name} has {len(array)} rows; expected one for each of the {n_nodes} nodes")
-    return Draft(lambda: counted(numbered_edges(table, (0, 1), False, n_nodes), path, *_announced(raw)), n_nodes, features=features,
+    return Draft(lambda: counted(numbered_edges(table, (0, 1), False, n_nodes), path, *_announced(raw)), n_nodes,
+                 lines=lambda: numbered_lines(table, (0, 1), False, n_nodes), features=features,
                  labels=None if labels is None else checked_labels(label_path, labels, n_nodes, partial(row_line, label_path)),
                  split=_split(root, options.name, n_nodes), source=os.path.basename(os.path.abspath(root)))
 

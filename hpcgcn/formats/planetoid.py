@@ -44,7 +44,8 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
             raise FileError(f"{stem}.{part} holds no matrix; expected one-hot labels as a NumPy array")
         wrong = np.flatnonzero(~np.isin(parts[part], (0, 1)).all(axis=1) | (np.count_nonzero(parts[part], axis=1) > 1))
         if len(wrong):
-            raise FileError(f"{stem}.{part}: row {wrong[0]} is {parts[part][wrong[0]].tolist()[:10]}; expected at most one 1, and zeros")
+            raise FileError(f"{stem}.{part}: row {wrong[0]} is {parts[part][wrong[0]].tolist()[:10]}; expected at most "
+                            "one 1, and zeros")
     if not isinstance(parts["graph"], dict):
         raise FileError(f"{stem}.graph holds no dictionary; expected the neighbours of every node")
     test = _test_index(inside(folder, f"ind.{name}.test.index"))

@@ -57,13 +57,14 @@ def _check_request(format_name: str, sources: list[str], options: ReadOptions):
     """Refuse what would be passed over in silence."""
     most = _MOST_SOURCES.get(format_name, 1)
     if len(sources) > most:
-        raise ConfigError(f"{len(sources)} files or folders for the format {format_name}; expected {'one' if most == 1 else f'at most {most}'}")
+        raise ConfigError(f"{len(sources)} files or folders for the format {format_name}; expected "
+                          + ("one" if most == 1 else f"at most {most}"))
     plain = ReadOptions()
     for field in fields(options):
         given = getattr(options, field.name) != getattr(plain, field.name)
         if given and field.name != "scratch" and field.name not in _TAKEN.get(format_name, ()):
-            raise ConfigError(f"--{field.name.replace('_', '-')} says nothing about files in the format {format_name}; expected it "
-                              f"only with {' or '.join(name for name, taken in _TAKEN.items() if field.name in taken)}")
+            raise ConfigError(f"--{field.name.replace('_', '-')} says nothing about files in the format {format_name}; "
+                              f"expected it only with {' or '.join(name for name, taken in _TAKEN.items() if field.name in taken)}")
 
 
 def detect(sources: list[str]) -> str:

@@ -70,7 +70,8 @@ def _noted(path, metadata: dict[str, str]) -> dict:
     try:
         return {"alpha": float(metadata["alpha"]), "lambda": float(metadata["lambda"]), "self_loops": metadata["self_loops"]}
     except (KeyError, ValueError) as error:
-        raise FileError(f"{path}: its notes are damaged ({error}); expected alpha and lambda as numbers, and self_loops") from None
+        raise FileError(f"{path}: its notes are damaged ({error}); expected alpha and lambda as numbers, and "
+                        "self_loops") from None
 
 
 def flat_values(found: Found) -> np.ndarray:

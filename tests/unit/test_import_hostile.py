@@ -330,7 +330,8 @@ def test_sigterm_leaves_nothing(tmp_path):
     edges, output = tmp_path / "edges.csv", tmp_path / "results"
     output.mkdir()
     edges.write_text("a,b\n" * 2_000_000)
-    process = subprocess.Popen([sys.executable, "-m", "hpcgcn", "import", str(edges), "--ids", "name", "-o", str(output / "g.h5")])
+    command = ["import", str(edges), "--ids", "name", "-o", str(output / "g.h5")]
+    process = subprocess.Popen([sys.executable, "-m", "hpcgcn", *command])
     deadline = time.monotonic() + 30
     while not list(output.iterdir()) and time.monotonic() < deadline:
         time.sleep(0.02)
