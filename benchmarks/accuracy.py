@@ -2,9 +2,10 @@
 
     HPCGCN_TEST_DATA=... python benchmarks/accuracy.py                          all of it: hours on two cores
     HPCGCN_TEST_DATA=... python benchmarks/accuracy.py --graphs cora --models gcn --ranks 1
+    HPCGCN_TEST_DATA=... python benchmarks/accuracy.py --precision bf16 --ranks 1 ...     beside the same seeds in fp32
 
 Settings are those of data/configs. Every finished run is kept in benchmarks/results/accuracy.jsonl and not repeated, so an
-interrupted benchmark goes on where it was. Writes benchmarks/results/accuracy.md.
+interrupted benchmark goes on where it was. Writes benchmarks/results/accuracy.md, or accuracy-bf16.jsonl and .md.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--ranks", nargs="+", type=int, default=[1, 4])
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--threads", type=int, default=1, help="threads a rank (1)")
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="of rows that are gathered (fp32)")
     parser.add_argument("--results", default=os.path.join(HERE, "results"))
     parser.add_argument("--work", default=os.path.join(tempfile.gettempdir(), "hpcgcn-accuracy"), help="graphs and run folders")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
@@ -86,6 +88,10 @@ def imported(args, graph: str) -> str:
         if main(["import", format_name, os.path.join(data, source), "-o", path, *choices]):
             sys.exit(f"{graph} cannot be imported")
     return path
+
+
+def results_path(args, precision: str, suffix: str = "jsonl") -> str:
+    return os.path.join(args.results, f"accuracy{'' if precision == 'fp32' else '-' + precision}.{suffix}")
 
 
 def read_results(path: str) -> list[dict]:
@@ -122,7 +128,7 @@ def work(args):
     for run in runs:
         several = header(run["file"])["n_splits"] > 1
         config = make_config({"seed": run["seed"], "split_index": run["seed"] % 10 if several else 0, "threads": args.threads,
-                              "quiet": True, "stall_timeout": 0.0, "output": os.path.join(args.work, "runs"), "overwrite": True,
+                              "precision": args.precision, "quiet": True, "stall_timeout": 0.0, "output": os.path.join(args.work, "runs"), "overwrite": True,
                               "name": "-".join(map(str, key_of(run)))}, run["config"])
         result = train_model(run["file"], config, comm)
         if result.exit_code:
@@ -132,7 +138,7 @@ def work(args):
             found = {**{name: run[name] for name in ("graph", "model", "ranks", "seed")}, "last": summary["final"]["test"],
                      "best": summary["best"]["test"], "best_epoch": summary["best"]["epoch"],
                      "seconds_per_epoch": summary["seconds_per_epoch"]}
-            with open(os.path.join(args.results, "accuracy.jsonl"), "a") as file:
+            with open(results_path(args, args.precision), "a") as file:
                 file.write(json.dumps(found) + "\n")
             print(found, flush=True)
 
@@ -161,7 +167,35 @@ def spread(group: list[dict], when: str) -> str:
     return f"{statistics.mean(values):.1f} ± {statistics.stdev(values) if len(values) > 1 else 0:.1f}"
 
 
+def write_comparison(args, runs: list[dict]):
+    """Rows gathered in 16 bits beside the same seeds in fp32."""
+    plain = {key_of(run): run for run in read_results(results_path(args, "fp32"))}
+    pairs: dict[tuple, list] = {}
+    for run in runs:
+        if key_of(run) in plain:
+            pairs.setdefault(key_of(run)[:3], []).append((plain[key_of(run)], run))
+    lines = ["| graph | model | ranks | seeds | test in fp32 | test in bf16 | difference ± standard error |",
+             "|---|---|---|---|---|---|---|"]
+    for key, both in pairs.items():
+        change = [100 * (low["best"] - full["best"]) for full, low in both]
+        error = statistics.stdev(change) / len(change) ** 0.5 if len(change) > 1 else float("nan")
+        cells = (*key, len(both), *(spread([pair[side] for pair in both], "best") for side in (0, 1)),
+                 f"{statistics.mean(change):+.2f} ± {error:.2f}")
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    head = """# Accuracy with `--precision bf16`
+
+Activations that are gathered from neighbours are stored in bf16; sums, weights and everything else stay in fp32. Test score in per
+cent at the epoch of the best validation score, mean and standard deviation over seeds; the same seeds in both. Made by
+`python benchmarks/accuracy.py --precision bf16`.
+
+"""
+    with open(results_path(args, args.precision, "md"), "w") as file:
+        file.write(head + "\n".join(lines) + "\n")
+
+
 def write_table(args, runs: list[dict]):
+    if args.precision != "fp32":
+        return write_comparison(args, runs)
     head = f"""# Accuracy
 
 Mean and standard deviation over seeds, in per cent, of the test score after the last epoch and at the epoch of the best
@@ -170,7 +204,7 @@ validation score. With ten splits in a file, seed k uses split k. Settings: data
 
 {NOTES}
 """
-    with open(os.path.join(args.results, "accuracy.md"), "w") as file:
+    with open(results_path(args, "fp32", "md"), "w") as file:
         file.write(head + table(runs) + "\n")
 
 
@@ -180,7 +214,7 @@ def main():
         return work(args)
     os.makedirs(args.results, exist_ok=True)
     os.makedirs(args.work, exist_ok=True)
-    results = os.path.join(args.results, "accuracy.jsonl")
+    results = results_path(args, args.precision)
     for ranks in args.ranks:
         runs = missing_runs(args, read_results(results), ranks)
         if runs:
@@ -188,7 +222,7 @@ def main():
             with open(jobs, "w") as file:
                 json.dump(runs, file)
             command = [sys.executable, os.path.abspath(__file__), "--worker", jobs, "--results", args.results, "--work", args.work,
-                       "--threads", str(args.threads)]
+                       "--threads", str(args.threads), "--precision", args.precision]
             starter = ["mpirun", "--oversubscribe", "-n", str(ranks)] if ranks > 1 else []
             environment = dict(os.environ, **(idle_sleep(args.work) if ranks > (os.cpu_count() or 1) else {}))
             subprocess.run([*starter, *command], check=True, env=environment)

@@ -28,6 +28,8 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=2_400_000)
     parser.add_argument("--degree", type=float, default=51.7, help="124 million entries over 2.4 million rows (51.7)")
+    parser.add_argument("--homophily", type=float, default=0.98,
+                        help="edges within one of 20 communities; the fewer leave a part, the smaller its halo (0.98)")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--precisions", nargs="+", default=["fp32", "bf16"])
@@ -56,7 +58,7 @@ def prepare(args, work: pathlib.Path) -> list[dict]:
     """The graph and its parts, each made unless it is there; what each took when it was made."""
     graph, parts = work / "graph.h5", work / f"parts-{args.ranks}-{args.reorder}.h5"
     generate = ["generate", "sbm", "--nodes", str(args.nodes), "--degree", str(args.degree), "--features", "100",
-                "--classes", "47", "--communities", "20", "-o", str(graph)]
+                "--classes", "47", "--communities", "20", "--homophily", str(args.homophily), "-o", str(graph)]
     partition = ["partition", str(graph), "-n", str(args.ranks), "--objective", "cut", "--reorder", args.reorder,
                  "-o", str(parts)]
     for name, path, words in (("generate", graph, generate), ("partition", parts, partition)):
@@ -90,7 +92,9 @@ def main():
     trained = [[r["precision"], f"{r['summary']['seconds_per_epoch']:.2f}", f"{r['seconds']:.0f}",
                 gib(r["summary"]["peak_memory_bytes"]["largest_rank"]), gib(r["summary"]["peak_memory_bytes"]["all_ranks"]),
                 f"{r['summary']['final']['test']:.4f}"] for r in runs]
-    sections = [f"Block model of {args.nodes} nodes with {args.degree:g} neighbours each on average, 100 features, 47 classes; "
+    halo = runs[0]["summary"]["halo_rows"] / runs[0]["summary"]["nodes"]
+    sections = [f"Block model of {args.nodes} nodes with {args.degree:g} neighbours each on average, {args.homophily:.0%} of them of the "
+                f"same of 20 communities; METIS parts with a halo of {halo:.2f} rows a node; 100 features, 47 classes; "
                 f"3-layer GraphSAGE, 128 wide, {args.ranks} ranks of 1 thread, {args.epochs} epochs, order of nodes: {args.reorder}.",
                 markdown_table(["step", "s", "peak GiB"], rows),
                 markdown_table(["training", "s an epoch", "s of the whole command", "peak GiB, largest rank", "all ranks",

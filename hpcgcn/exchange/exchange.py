@@ -80,8 +80,9 @@ class Exchange:
                  layer: int, tag: int, landings: list | None = None, source=None):
         """landings: arrays of the caller's for each route's rows. source: the array that `start` will always be given.
 
-        With both, exact rows that are used at once move between these arrays themselves, where MPI can reach them: a
-        landing is written from `start` to `finish`, and the source must not change in between.
+        Exact rows that are used at once move without copies where MPI can reach them: they are sent from the source, which must
+        not change from `start` to `finish`, and arrive where they are used. In landings of the caller's that is done only if a
+        source is given too: they are written from `start` to `finish`.
         """
         self.comm, self.backend, self.routes, self.width, self.policy = comm, backend, routes, width, policy
         self.seed, self.layer, self.tag = seed, layer, tag
@@ -101,8 +102,9 @@ class Exchange:
         incoming = max((len(r.incoming) * w for r, w in zip(routes, self.in_widths)), default=0)
         self.change = backend.zeros((incoming,)) if policy.residual else None
         self._messages = [None] * len(routes)
-        in_place = policy.codec.exact and policy.staleness == 0 and source is not None
-        self._sent_from = [self._rows_in_place(r, source) if in_place else None for r in routes]
+        as_they_are = policy.codec.exact and policy.staleness == 0 and not feedback
+        self._sent_from = [self._rows_in_place(r, source) if as_they_are and source is not None else None for r in routes]
+        in_place = as_they_are and (landings is None or source is not None)
         self._received_in = [backend.message_over(array) if in_place else None for array in self.landings]
         self._transfers = {}                      # by the sizes of the messages
         self._wait_for_all = True

@@ -108,13 +108,13 @@ class HaloForward(Aggregation):
 class HaloBackward(Aggregation):
     """dx (= or +=) A_inner^T dz, plus what the ranks that read my rows send: their A_outer^T dz."""
 
-    def __init__(self, cut: Cut, dz, dx, adds: bool, exchange: Exchange, blocking: bool, stores: GatherStores,
+    def __init__(self, cut: Cut, dz, dx, adds: bool, halo_gradient, exchange: Exchange, blocking: bool, stores: GatherStores,
                  turn: int, progress: Progress, last: bool):
         self.inner_t, self.outer_t = cut.transposes_of_loss if last else cut.transposes
         self.cut, self.dz, self.dx, self.adds, self.exchange = cut, dz, dx, adds, exchange
         self.blocking, self.progress = blocking, progress
         self.storage = stores.storage("owned", dz, turn, reuse(cut.transposes[0]))
-        self.halo_gradient = cut.backend.zeros((cut.local.n_halo, dz.shape[1]))
+        self.halo_gradient = halo_gradient                  # (n_halo, width), what the exchange sends
         width = dz.shape[1]
         self.interior = row_blocks(0, cut.n_interior, width)
         self.boundary = row_blocks(cut.n_interior, cut.n_owned, width)
@@ -175,10 +175,11 @@ class PartitionStrategy(Strategy):
                            hop.number, self.progress, hop is self.model.hops[-1])
 
     def _backward(self, hop, policy: Policy) -> HaloBackward:
-        exchange = self._exchange(hop, "backward", policy, BACKWARD_TAG)
+        halo_gradient = self.backend.zeros((self.cut.local.n_halo, hop.target.width))
+        exchange = self._exchange(hop, "backward", policy, BACKWARD_TAG, halo_gradient)
         self.exchanges.append((hop.number, "backward", exchange))
-        return HaloBackward(self.cut, hop.target.grad, hop.source.grad, hop.source.adds(hop), exchange, self.blocking,
-                            self.stores, hop.number, self.progress, hop is self.model.hops[-1])
+        return HaloBackward(self.cut, hop.target.grad, hop.source.grad, hop.source.adds(hop), halo_gradient, exchange,
+                            self.blocking, self.stores, hop.number, self.progress, hop is self.model.hops[-1])
 
     def _evaluation(self, hop, training: HaloForward, plain: Policy) -> HaloForward:
         """Exact: training's own exchange if that is exact, or another one."""
@@ -187,11 +188,11 @@ class PartitionStrategy(Strategy):
             return training
         return self._forward(hop, plain, EVALUATION_TAG)
 
-    def _exchange(self, hop, direction: str, policy: Policy, tag: int) -> Exchange:
+    def _exchange(self, hop, direction: str, policy: Policy, tag: int, source=None) -> Exchange:
         local = self.cut.local
         n_landing = local.n_halo if direction == "forward" else local.plan.n_sent
         return Exchange(self.comm, self.backend, self.cut.routes(direction), n_landing, hop.source.width, policy,
-                        seed=self.seed, layer=hop.number, tag=tag + hop.number)
+                        seed=self.seed, layer=hop.number, tag=tag + hop.number, source=source)
 
     def close(self):
         """Take in what is in flight and free the persistent requests."""
