@@ -128,7 +128,8 @@ def work(args):
     for run in runs:
         several = header(run["file"])["n_splits"] > 1
         config = make_config({"seed": run["seed"], "split_index": run["seed"] % 10 if several else 0, "threads": args.threads,
-                              "precision": args.precision, "quiet": True, "stall_timeout": 0.0, "output": os.path.join(args.work, "runs"), "overwrite": True,
+                              "precision": args.precision, "quiet": True, "stall_timeout": 0.0, "overwrite": True,
+                              "output": os.path.join(args.work, "runs"),
                               "name": "-".join(map(str, key_of(run)))}, run["config"])
         result = train_model(run["file"], config, comm)
         if result.exit_code:

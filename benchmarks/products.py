@@ -93,8 +93,8 @@ def main():
                 gib(r["summary"]["peak_memory_bytes"]["largest_rank"]), gib(r["summary"]["peak_memory_bytes"]["all_ranks"]),
                 f"{r['summary']['final']['test']:.4f}"] for r in runs]
     halo = runs[0]["summary"]["halo_rows"] / runs[0]["summary"]["nodes"]
-    sections = [f"Block model of {args.nodes} nodes with {args.degree:g} neighbours each on average, {args.homophily:.0%} of them of the "
-                f"same of 20 communities; METIS parts with a halo of {halo:.2f} rows a node; 100 features, 47 classes; "
+    sections = [f"Block model of {args.nodes} nodes with {args.degree:g} neighbours each on average, {args.homophily:.0%} of them of "
+                f"the same of 20 communities; METIS parts with a halo of {halo:.2f} rows a node; 100 features, 47 classes; "
                 f"3-layer GraphSAGE, 128 wide, {args.ranks} ranks of 1 thread, {args.epochs} epochs, order of nodes: {args.reorder}.",
                 markdown_table(["step", "s", "peak GiB"], rows),
                 markdown_table(["training", "s an epoch", "s of the whole command", "peak GiB, largest rank", "all ranks",

@@ -80,10 +80,11 @@ def main():
     backend = NativeBackend(threads=1)
     found = [measure(name, graph, args, backend) for name, graph in graphs(args.nodes).items()]
     times = [[f"{r['graph']}, {r['entries']} entries", *(milliseconds(r["seconds"][order]) for order in ORDERS)] for r in found]
-    ratios = [[r["graph"], *(f"{r['seconds']['none']['median'] / r['seconds'][order]['median']:.2f}" for order in ORDERS)] for r in found]
+    medians = [{order: r["seconds"][order]["median"] for order in ORDERS} for r in found]
+    ratios = [[r["graph"], *(f"{median['none'] / median[order]:.2f}" for order in ORDERS)] for r, median in zip(found, medians)]
     finding = [[r["graph"], *(f"{r['finding'][order]:.2f}" for order in ORDERS)] for r in found]
-    sections = [f"{args.nodes} nodes, numbered at random; one part; {args.width} columns, fp32, one core, level {backend.isa}. Milliseconds of "
-                f"a product: median of {args.rounds} rounds ± half the distance of the quartiles, orders in turn.",
+    sections = [f"{args.nodes} nodes, numbered at random; one part; {args.width} columns, fp32, one core, level {backend.isa}. "
+                f"Milliseconds of a product: median of {args.rounds} rounds ± half the distance of the quartiles, orders in turn.",
                 markdown_table(["graph", *ORDERS], times), "Times as fast as the order of the graph file:",
                 markdown_table(["graph", *ORDERS], ratios), "Seconds to find the order, once, at partition time:",
                 markdown_table(["graph", *ORDERS], finding)]

@@ -41,7 +41,9 @@ class Cut:
         # The loss has no gradient at other nodes than those it looks at.
         self.transposes_of_loss = transposes(local.inner_t.with_columns(local.trains), local.outer_t.with_columns(
             local.trains[self.n_interior:])) if for_loss else self.transposes
-        self.n_train = local.n_train if for_loss else (self.n_interior, n_boundary)
+        self.n_train = inside, outside = local.n_train if for_loss else (self.n_interior, n_boundary)
+        first, within = self.n_interior, local.inner.indptr
+        self.n_entries_for_loss = int(within[inside] + within[first + outside] - within[first] + local.outer.indptr[outside])
         self.send_rows = [backend.from_host(n.send_rows) for n in local.plan.neighbours]
         self.n_boundary = n_boundary
 
@@ -76,7 +78,7 @@ class HaloForward(Aggregation):
         inside, outside = cut.n_train
         self.for_loss = row_blocks(0, inside, width), row_blocks(cut.n_interior, cut.n_interior + outside, width)
         self.last = last
-        self.multiply_adds = (cut.inner.nnz + cut.outer.nnz) * width
+        self.multiply_adds = (cut.n_entries_for_loss if last else cut.inner.nnz + cut.outer.nnz) * width
 
     def push(self, rows, moment):
         self.storage.keep(rows)

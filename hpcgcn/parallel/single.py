@@ -9,13 +9,14 @@ from hpcgcn.parallel.base import (Aggregation, GatherStores, Strategy, gathers_g
 class WholeAggregation(Aggregation):
     """out = A x over all rows, block after block."""
 
-    def __init__(self, backend, matrix, x, out, adds: bool, stores: GatherStores, turn: int, reuse: float, n_trained: int):
-        """n_trained: the rows that training needs, the first ones."""
+    def __init__(self, backend, matrix, x, out, adds: bool, stores: GatherStores, turn: int, reuse: float, n_trained: int,
+                 n_entries: int):
+        """n_trained: the rows that training needs, the first ones; n_entries: of these in the matrix."""
         self.backend, self.matrix, self.out, self.adds = backend, matrix, out, adds
         self.storage = stores.storage("owned", x, turn, reuse)
         self.blocks = row_blocks(0, out.shape[0], out.shape[1])
         self.trained = row_blocks(0, n_trained, out.shape[1])
-        self.multiply_adds = matrix.nnz * out.shape[1]
+        self.multiply_adds = n_entries * out.shape[1]
 
     def push(self, rows, moment):
         self.storage.keep(rows)
@@ -43,11 +44,18 @@ class SingleStrategy(Strategy):
 
         backward = transposed(local.inner_t)
         from_loss = transposed(local.inner_t.with_columns(local.trains)) if for_loss else backward
-        self.forward = [WholeAggregation(backend, forward, h.source.value, h.target.value, False, stores, h.number, reuse(forward),
-                                         local.n_train[0] if last(h) else n) for h in model.hops]
-        self.backward = [WholeAggregation(backend, from_loss if last(h) else backward, h.target.grad, h.source.grad,
-                                          h.source.adds(h), stores, h.number, reuse(backward), n)
-                         if gathers_gradient(h) else None for h in model.hops]
+        def there(hop):
+            n_trained = local.n_train[0] if last(hop) else n
+            return WholeAggregation(backend, forward, hop.source.value, hop.target.value, False, stores, hop.number, reuse(forward),
+                                    n_trained, int(local.inner.indptr[n_trained]))
+
+        def back(hop):
+            matrix = from_loss if last(hop) else backward
+            return WholeAggregation(backend, matrix, hop.target.grad, hop.source.grad, hop.source.adds(hop), stores, hop.number,
+                                    reuse(backward), n, matrix.nnz)
+
+        self.forward = [there(hop) for hop in model.hops]
+        self.backward = [back(hop) if gathers_gradient(hop) else None for hop in model.hops]
         self.evaluation = self.forward
         used, idle = split_blocks(0, local.n_train[0] if for_loss else n, n, max(shape.hidden, 1))
         self.blocks, self.idle_blocks = used + idle, frozenset(idle)
