@@ -45,6 +45,14 @@ def test_the_line_is_right_far_into_a_file(tmp_path, capsys, monkeypatch):
     assert "line 4322: an edge to node 5001" in refused(tmp_path, capsys, tmp_path / "edges.csv", tmp_path / "nodes.csv")
 
 
+def check_node_table(folder, capsys, edges, table, line, words):
+    """These edges with this table of nodes are refused, with the line and the words."""
+    (folder / "edges.csv").write_text(edges)
+    (folder / "nodes.csv").write_text(table)
+    message = refused(folder, capsys, "csv", folder / "edges.csv", folder / "nodes.csv")
+    assert f"nodes.csv, line {line}:" in message and words in message
+
+
 @pytest.mark.parametrize("table, line, words", [
     ("id,label,x\na,0,1\nb,0,nan\n", 3, "'nan' in the column 'x'"), ("id,label,x\na,0,1\nb,0,inf\n", 3, "'inf'"),
     ("id,label,x\na,0,1\nb,0,one\n", 3, "'one'"), ("id,label,x\na,0,1\na,0,2\n", 3, "again, after line 2"),
@@ -53,10 +61,7 @@ def test_the_line_is_right_far_into_a_file(tmp_path, capsys, monkeypatch):
     ("id,split,x\na,train,1\nb,tomorrow,2\n", 3, "the split 'tomorrow'"), ("a,0,1\nb,0,2\n", 1, "no column of ids"),
     ("id,x,x\na,0,1\nb,0,2\n", 1, "the same name"), ("id,label:u,label:v\na,0,1\nb,0,2\n", 3, "2 in a class column")])
 def test_bad_node_tables(tmp_path, capsys, table, line, words):
-    (tmp_path / "edges.csv").write_text("a,b\nb,a\n")
-    (tmp_path / "nodes.csv").write_text(table)
-    message = refused(tmp_path, capsys, "csv", tmp_path / "edges.csv", tmp_path / "nodes.csv")
-    assert f"nodes.csv, line {line}:" in message and words in message
+    check_node_table(tmp_path, capsys, "a,b\nb,a\n", table, line, words)
 
 
 def test_an_edge_to_a_node_that_is_not_there(tmp_path, capsys):
@@ -125,10 +130,7 @@ def test_slips_in_edge_lists_are_found_by_line(tmp_path, capsys, text, words):
     ("id,label\n0,0\n1,99999999999999999999\n", 3, "the label '99999"), ("id,x\n0,1\n1,1e39\n", 3, "'1e39' in the column"),
     ("id,label\n", 1, "no nodes"), ("id,label,split\n0,0,train\n1,,train\n", 3, "without a label")])
 def test_slips_in_node_tables(tmp_path, capsys, table, line, words):
-    (tmp_path / "edges.csv").write_text("0,1\n1,0\n")
-    (tmp_path / "nodes.csv").write_text(table)
-    message = refused(tmp_path, capsys, "csv", tmp_path / "edges.csv", tmp_path / "nodes.csv")
-    assert f"nodes.csv, line {line}:" in message and words in message
+    check_node_table(tmp_path, capsys, "0,1\n1,0\n", table, line, words)
 
 
 @pytest.mark.parametrize("arguments, words", [
