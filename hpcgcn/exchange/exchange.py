@@ -11,66 +11,13 @@ next one is coded.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
 
 import numpy as np
 
-from hpcgcn.exchange.codecs import Codec, Draw, Rows
-from hpcgcn.exchange.schedules import Schedule
-from hpcgcn.mpi.progress import Transfer
-
-
-@dataclass
-class Route:
-    """One peer of an exchange: what goes to it and where what comes from it lands."""
-
-    peer: int
-    outgoing: Rows
-    source: slice | None             # send a slice of the array, or (None) the rows outgoing.index of it
-    incoming: Rows
-    landing: slice | None            # rows of the exchange's own array; None if the caller gives an array to land in
-    source_columns: slice | None = None     # send only these columns
-    out_width: int | None = None     # where it is not the exchange's width
-    in_width: int | None = None
-    out_lane: int = 0                # tells apart messages whose draws would otherwise be the same
-    in_lane: int = 0                 # the out_lane of what arrives
-
-
-@dataclass
-class Policy:
-    """When and how messages are used; one object serves all exchanges of a direction."""
-
-    codec: Codec
-    rate: Schedule
-    staleness: int = 0
-    refresh_every: int = 0           # 0: never
-    first_epoch: str = "zeros"
-    smoothing: float = 0.0
-    smoothing_correction: bool = False
-    error_feedback: bool = False
-    residual: bool = False
-
-    def synchronous(self, epoch: int) -> bool:
-        """Are this epoch's messages used in the epoch itself?"""
-        if self.staleness == 0:
-            return True
-        if self.refresh_every and (epoch + 1) % self.refresh_every == 0:
-            return True
-        return epoch == 0 and self.first_epoch == "sync"
-
-
-@dataclass
-class Meter:
-    """What one exchange cost, since the last reset."""
-
-    bytes_sent: int = 0
-    bytes_received: int = 0
-    bytes_parameters: int = 0        # the share of bytes_sent that is zero points and steps
-    bytes_plain: int = 0             # what fp32 would have sent
-    seconds: dict = field(default_factory=lambda: {"wait": 0.0, "pack": 0.0, "unpack": 0.0})
-    flight: float = 0.0              # from the start of messages to the end of the wait for them
-    stale_uses: int = 0
-    uses: int = 0
+from hpcgcn.exchange.codecs import Draw
+from hpcgcn.exchange.memory import Feedback, RunningAverage
+from hpcgcn.exchange.messages import Messages
+from hpcgcn.exchange.terms import Meter, Policy, Route
 
 
 class Exchange:
@@ -84,29 +31,28 @@ class Exchange:
         not change from `start` to `finish`, and arrive where they are used. In landings of the caller's that is done only if a
         source is given too: they are written from `start` to `finish`.
         """
-        self.comm, self.backend, self.routes, self.width, self.policy = comm, backend, routes, width, policy
-        self.seed, self.layer, self.tag = seed, layer, tag
+        self.backend, self.routes, self.width, self.policy = backend, routes, width, policy
+        self.seed, self.layer = seed, layer
         self._set_widths()
         self.received = backend.zeros((n_landing, width)) if landings is None else None
         # Where each route's rows land: slices of `received`, or arrays of the caller's own.
         self.landings = [self.received[r.landing] for r in routes] if landings is None else landings
-        self.average = backend.zeros((n_landing, width)) if policy.smoothing else None
-        self.corrected = backend.zeros((n_landing, width)) if policy.smoothing and policy.smoothing_correction else None
-        self.n_averaged = 0
-        feedback = policy.error_feedback or policy.residual
-        # What the code lost so far (error feedback), or what the receiver already has (residual coding).
-        self.memory = [backend.zeros((len(r.outgoing), w)) for r, w in zip(routes, self.out_widths)] if feedback else None
-        coded = feedback or not policy.codec.exact and any(r.source_columns is not None for r in routes)
-        largest = max((len(r.outgoing) * w for r, w in zip(routes, self.out_widths)), default=0)
-        self.scratch = [backend.zeros((largest,)) for _ in range(1 + feedback)] if coded else None
+        coded = policy.error_feedback or policy.residual
+        shapes = [(len(r.outgoing), width) for r, width in zip(routes, self.out_widths)]
+        self.feedback = Feedback(backend, policy.codec, policy.residual, shapes) if coded else None
+        self.smoothing = (RunningAverage(backend, (n_landing, width), policy.smoothing, policy.smoothing_correction)
+                          if policy.smoothing else None)
         incoming = max((len(r.incoming) * w for r, w in zip(routes, self.in_widths)), default=0)
         self.change = backend.zeros((incoming,)) if policy.residual else None
-        self._messages = [None] * len(routes)
-        as_they_are = policy.codec.exact and policy.staleness == 0 and not feedback
-        self._sent_from = [self._rows_in_place(r, source) if as_they_are and source is not None else None for r in routes]
+        # Codecs read whole rows: some columns of longer ones are packed for them first.
+        packs = not coded and not policy.codec.exact and any(r.source_columns is not None for r in routes)
+        self.packed = backend.zeros((max(n_rows * w for n_rows, w in shapes),)) if packs else None
+        as_they_are = policy.codec.exact and policy.staleness == 0 and not coded
         in_place = as_they_are and (landings is None or source is not None)
-        self._received_in = [backend.message_over(array) if in_place else None for array in self.landings]
-        self._transfers = {}                      # by the sizes of the messages
+        self._messages = Messages(
+            comm, backend, tag, [r.peer for r in routes],
+            [self._rows_in_place(r, source) if as_they_are and source is not None else None for r in routes],
+            [backend.message_over(array) if in_place else None for array in self.landings])
         self._wait_for_all = True
         self._anew = False
         self._active = None                       # the messages in flight
@@ -123,10 +69,7 @@ class Exchange:
         """From the next start on move other rows. Nothing is in flight, and nothing is remembered from message to message."""
         if self._sent_epoch is not None or self.stateful:
             raise RuntimeError("an exchange with messages in flight, or with a memory, cannot be aimed anew")
-        if len(routes) != len(self.routes):
-            self._free_requests()
-            self._messages = [None] * len(routes)
-        self._sent_from = self._received_in = [None] * len(routes)     # not in place: rows land when they are asked for
+        self._messages.aim([route.peer for route in routes])
         self.routes, self.landings = routes, landings
         self._set_widths()
 
@@ -137,7 +80,7 @@ class Exchange:
         synchronous = self.policy.synchronous(epoch) or self._anew
         self._anew = False
         if not synchronous:
-            self._result = self._filtered()
+            self._result = self.received if self.smoothing is None else self.smoothing.value()
             self.meter.stale_uses += 1
         self.meter.uses += 1
         self._send(x, epoch)
@@ -168,14 +111,14 @@ class Exchange:
             out_bytes = codec.nbytes(backend, route.outgoing, self.out_widths[k], rate, draw)
             in_bytes = codec.nbytes(backend, route.incoming, self.in_widths[k], rate, self._draw(route.in_lane, epoch))
             sizes.append((out_bytes, in_bytes))
-            self._reserve(k, out_bytes, in_bytes)
-            if len(route.outgoing) and self._sent_from[k] is None:
-                self._encode(k, self._source_rows(k, x), rate, draw, self._messages[k][0].array[:out_bytes])
-            backend.before_send(self._messages[k][0])
-            backend.before_receive(self._messages[k][1])
+            outgoing, incoming = self._messages.reserve(k, out_bytes, in_bytes)
+            if len(route.outgoing) and self._messages.sent_from[k] is None:
+                self._encode(k, x, rate, draw, outgoing.array[:out_bytes])
+            backend.before_send(outgoing)
+            backend.before_receive(incoming)
             self._count(k, rate, out_bytes, in_bytes)
         self.meter.seconds["pack"] += time.perf_counter() - began
-        self._active = self._persistent(tuple(sizes))
+        self._active = self._messages.transfer(tuple(sizes))
         self._active.start()
         self._sent_epoch, self._sent_rate, self._sizes = epoch, rate, sizes
         self._started_at = time.perf_counter()
@@ -185,61 +128,23 @@ class Exchange:
         whole = route.source_columns is None or route.source_columns == slice(0, source.shape[1])
         return self.backend.message_over(source[route.source]) if whole and route.source is not None else None
 
-    def _source_rows(self, k, x):
-        """The rows that a route takes from: contiguous, or for a plain copy perhaps some columns of longer ones."""
+    def _encode(self, k, x, rate, draw, data):
         route = self.routes[k]
         rows = x if route.source is None else x[route.source]
-        if route.source_columns is None:
-            return rows
-        if self.scratch is None:
-            return rows[:, route.source_columns]
-        packed = self._scratch(0, len(route.outgoing), self.out_widths[k])
-        self.backend.copy(rows[:, route.source_columns], packed)
-        return packed
-
-    def _scratch(self, number, n_rows, width):
-        return self.scratch[number][:n_rows * width].reshape(n_rows, width)
-
-    def _encode(self, k, rows, rate, draw, data):
-        """Code the rows, and remember what the receiver does not get (error feedback) or now has (residual)."""
-        backend, codec, outgoing = self.backend, self.policy.codec, self.routes[k].outgoing
-        if self.memory is None:
-            codec.encode(backend, rows, outgoing, rate, draw, data)
-            return
-        wanted, seen = (self._scratch(number, len(outgoing), self.out_widths[k]) for number in (0, 1))
-        if outgoing.index is not None:
-            backend.gather_rows(rows, outgoing.index, wanted)
-        elif self.routes[k].source_columns is None:          # otherwise the rows are in this scratch already
-            backend.copy(rows, wanted)
-        sign = -1.0 if self.policy.residual else 1.0
-        backend.axpby(1.0, wanted, sign, self.memory[k], wanted)
-        codec.encode(backend, wanted, Rows(None, outgoing.ids, outgoing.host_ids), rate, draw, data)
-        codec.decode(backend, data, outgoing, rate, draw, seen)
-        if self.policy.residual:
-            backend.axpby(1.0, self.memory[k], 1.0, seen, self.memory[k])
+        if route.source_columns is not None:
+            rows = self._packed(rows[:, route.source_columns])
+        if self.feedback is not None:
+            self.feedback.encode(k, rows, route.outgoing, rate, draw, data)
         else:
-            backend.axpby(1.0, wanted, -1.0, seen, self.memory[k])
+            self.policy.codec.encode(self.backend, rows, route.outgoing, rate, draw, data)
 
-    def _reserve(self, k, out_bytes, in_bytes):
-        """Buffers at least this large; growing drops the persistent requests that point to the old ones."""
-        current = self._messages[k]
-        if current is not None and len(current[0].array) >= out_bytes and len(current[1].array) >= in_bytes:
-            return
-        self._free_requests()
-        self._messages[k] = (
-            self._sent_from[k] or self.backend.message(max(out_bytes, len(current[0].array) if current else 0)),
-            self._received_in[k] or self.backend.message(max(in_bytes, len(current[1].array) if current else 0)))
-
-    def _persistent(self, sizes) -> Transfer:
-        """The persistent requests for messages of these sizes."""
-        if sizes not in self._transfers:
-            if len(self._transfers) >= 4:         # a moving rate meets each size once: do not keep them all
-                self._free_requests()
-            peers = [route.peer for route in self.routes]
-            sends = [message[0].mpi[:size[0]] for message, size in zip(self._messages, sizes)]
-            receives = [message[1].mpi[:size[1]] for message, size in zip(self._messages, sizes)]
-            self._transfers[sizes] = Transfer(self.comm, list(zip(receives, peers)), list(zip(sends, peers)), self.tag)
-        return self._transfers[sizes]
+    def _packed(self, rows):
+        """Some columns of rows, where a codec will read them next to each other."""
+        if self.packed is None:
+            return rows
+        packed = self.packed[:rows.size].reshape(rows.shape)
+        self.backend.copy(rows, packed)
+        return packed
 
     def _count(self, k, rate, out_bytes, in_bytes):
         meter, route = self.meter, self.routes[k]
@@ -260,14 +165,15 @@ class Exchange:
         self.meter.seconds["wait"] += waited - began
         self.meter.flight += waited - self._started_at
         for k, route in enumerate(self.routes):
-            if len(route.incoming) and self._received_in[k] is None:
+            if len(route.incoming) and self._messages.received_in[k] is None:
                 self._decode(k, route)
-        self._average_in()
+        if self.smoothing is not None:
+            self.smoothing.add(self.received)
         self._active = self._sent_epoch = None
         self.meter.seconds["unpack"] += time.perf_counter() - waited
 
     def _decode(self, k, route):
-        backend, message = self.backend, self._messages[k][1]
+        backend, message = self.backend, self._messages.incoming(k)
         backend.after_receive(message)
         target = self.landings[k]
         arrived = target
@@ -278,35 +184,19 @@ class Exchange:
         if self.change is not None:
             backend.axpby(1.0, target, 1.0, arrived, target)
 
-    # -- smoothing ----------------------------------------------------------------------------------------------------
-    def _average_in(self):
-        if self.average is None:
-            return
-        gamma = self.policy.smoothing
-        self.backend.axpby(gamma, self.average, 1.0 - gamma, self.received, self.average)
-        self.n_averaged += 1
-
-    def _filtered(self):
-        """What a stale epoch uses: the last rows received, or their running average."""
-        if self.average is None:
-            return self.received
-        if self.corrected is None or not self.n_averaged:
-            return self.average
-        self.backend.axpby(1.0 / (1.0 - self.policy.smoothing ** self.n_averaged), self.average, 0.0, None, self.corrected)
-        return self.corrected
-
     # -- checkpoint ---------------------------------------------------------------------------------------------------
     @property
     def stateful(self) -> bool:
         """Does the next epoch depend on earlier ones?"""
-        return self.policy.staleness > 0 or self.memory is not None
+        return self.policy.staleness > 0 or self.feedback is not None
 
     def _state_arrays(self) -> dict:
         arrays = ({"received": self.received} if self.received is not None
                   else {f"landing_{route.peer}": array for route, array in zip(self.routes, self.landings)})
-        if self.average is not None:
-            arrays["average"] = self.average
-        return arrays | {f"memory_{route.peer}": memory for route, memory in zip(self.routes, self.memory or [])}
+        if self.smoothing is not None:
+            arrays["average"] = self.smoothing.average
+        memory = self.feedback.memory if self.feedback is not None else []
+        return arrays | {f"memory_{route.peer}": rows for route, rows in zip(self.routes, memory)}
 
     def _row_ids(self) -> np.ndarray:
         """Which nodes the rows of the state belong to."""
@@ -318,7 +208,8 @@ class Exchange:
             return {}
         self._drain()
         arrays = {name: np.array(self.backend.to_host(a)) for name, a in self._state_arrays().items()}
-        return arrays | {"n_averaged": np.array([self.n_averaged]), "ids": self._row_ids()}
+        n_averaged = self.smoothing.n_averaged if self.smoothing is not None else 0
+        return arrays | {"n_averaged": np.array([n_averaged]), "ids": self._row_ids()}
 
     def fits(self, state: dict[str, np.ndarray]) -> bool:
         """Is this the state of an exchange like this one: of the same nodes, with the same filters and feedback?"""
@@ -334,18 +225,14 @@ class Exchange:
             return
         for name, array in self._state_arrays().items():
             self.backend.copy(np.ascontiguousarray(state[name], self.backend.dtype), array)
-        self.n_averaged = int(state["n_averaged"][0])
+        if self.smoothing is not None:
+            self.smoothing.n_averaged = int(state["n_averaged"][0])
 
     def start_anew(self):
         """Nothing is known of earlier epochs: the next one is synchronous, so that it does not compute with zeros."""
         self._anew = True
 
     def close(self):
-        """Take in what is in flight and free the requests (some MPI libraries complain otherwise)."""
+        """Take in what is in flight and free the requests."""
         self._drain()
-        self._free_requests()
-
-    def _free_requests(self):
-        for transfer in self._transfers.values():
-            transfer.free()
-        self._transfers = {}
+        self._messages.free()

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hpcgcn.exchange.exchange import Exchange, Policy
+from hpcgcn.exchange.exchange import Exchange
+from hpcgcn.exchange.terms import Policy
 from hpcgcn.mpi.progress import Progress, recognise_hosts
 from hpcgcn.nn.steps import Epilogue
 from hpcgcn.parallel.base import Aggregation, Strategy, gathers_gradient, scales

@@ -11,7 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from hpcgcn.exchange.codecs import Rows as MessageRows
-from hpcgcn.exchange.exchange import Exchange, Policy, Route
+from hpcgcn.exchange.exchange import Exchange
+from hpcgcn.exchange.terms import Policy, Route
 from hpcgcn.mpi.progress import Progress, recognise_hosts
 from hpcgcn.parallel.base import (Aggregation, GatherStores, Strategy, gathers_gradient, multiply, reuse,
                                   row_blocks, scales, split_blocks)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hpcgcn.exchange.exchange import Exchange, Policy, Route
+from hpcgcn.exchange.exchange import Exchange
+from hpcgcn.exchange.terms import Policy, Route
 from hpcgcn.parallel.slices import Layout
 
 FORWARD, BACKWARD = 0, 1

@@ -9,7 +9,8 @@ from parts import awkward, cut
 from hpcgcn.backend.base import Message
 from hpcgcn.backend.reference import ReferenceBackend
 from hpcgcn.exchange.codecs import Draw, Rows, make_codec
-from hpcgcn.exchange.exchange import Exchange, Policy
+from hpcgcn.exchange.exchange import Exchange
+from hpcgcn.exchange.terms import Policy
 from hpcgcn.exchange.schedules import Linear, Schedule, Steps
 from hpcgcn.graph.local import build_local
 from hpcgcn.parallel.partition import Cut

@@ -6,7 +6,8 @@ from parts import KINDS, awkward, cut, matrix_of
 
 from hpcgcn.backend.reference import ReferenceBackend
 from hpcgcn.exchange.codecs import make_codec
-from hpcgcn.exchange.exchange import Exchange, Policy
+from hpcgcn.exchange.exchange import Exchange
+from hpcgcn.exchange.terms import Policy
 from hpcgcn.exchange.schedules import Schedule
 from hpcgcn.graph.data import TRAIN
 from hpcgcn.graph.local import build_local, restrict

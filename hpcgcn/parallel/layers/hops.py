@@ -13,7 +13,8 @@ from __future__ import annotations
 import numpy as np
 
 from hpcgcn.exchange.codecs import Rows as MessageRows
-from hpcgcn.exchange.exchange import Exchange, Policy, Route
+from hpcgcn.exchange.exchange import Exchange
+from hpcgcn.exchange.terms import Policy, Route
 from hpcgcn.parallel.base import row_blocks
 from hpcgcn.parallel.layers.matrices import ChunkedGraph
 

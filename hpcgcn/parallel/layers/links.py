@@ -7,7 +7,8 @@ from collections import deque
 import numpy as np
 
 from hpcgcn.exchange.codecs import Rows as MessageRows
-from hpcgcn.exchange.exchange import Exchange, Policy, Route
+from hpcgcn.exchange.exchange import Exchange
+from hpcgcn.exchange.terms import Policy, Route
 
 SLOTS = 2                            # one chunk leaves or arrives while the next one is worked on
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hpcgcn.exchange.exchange import Policy
+from hpcgcn.exchange.terms import Policy
 from hpcgcn.nn.models import Model
 from hpcgcn.parallel.base import Strategy, gathers_gradient
 from hpcgcn.parallel.layers.division import StagePlan
