@@ -22,6 +22,7 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
     path = str(sources[0])
     found = load_torch(path, _data_classes())
     if isinstance(found, tuple) and found:
+        _check_one_graph(path, found[1] if len(found) > 1 else None)
         found = found[0]                   # (data, slices, class) of a processed data set
     fields = found if isinstance(found, dict) else found.to_dict() if hasattr(found, "to_dict") else None
     if not isinstance(fields, dict) or "edge_index" not in fields:
@@ -32,6 +33,14 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
     return draft_from_tensors(path, tensors["edge_index"], n_nodes if isinstance(n_nodes, int) else None, tensors.get("x"),
                               tensors.get("y"), {name: tensors[name] for name in ("train_mask", "val_mask", "test_mask")
                                                  if name in tensors})
+
+
+def _check_one_graph(path: str, slices):
+    """A data set of several graphs has their edges one after the other, each counting its nodes from zero."""
+    bounds = slices.get("edge_index") if isinstance(slices, dict) else None
+    if bounds is not None and len(bounds) != 2:
+        raise FileError(f"{path} is a data set of {len(bounds) - 1} graphs; expected one graph: save the one that is meant with "
+                        "torch.save(dataset[0], ...)")
 
 
 def _data_classes() -> list:

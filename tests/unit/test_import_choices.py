@@ -144,7 +144,8 @@ def test_largest_component_keeps_the_ids_as_names(tmp_path, edges, capsys):
 
 
 @pytest.mark.parametrize("text", ["a,b\nb,c\nc,d\n", "source,target\na,b\nb,c\nc,d", "# words\na\tb\nb\tc\nc\td\n", "a b\nb  c\nc d\n",
-                                  "a;b\r\nb;c\r\nc;d\r\n", '"a","b"\n"b","c"\nc, d\n', "\ufeffsource,target\na,b\nb,c\nc,d\n"])
+                                  "a;b\r\nb;c\r\nc;d\r\n", '"a","b"\n"b","c"\nc, d\n', "\ufeffsource,target\na,b\nb,c\nc,d\n",
+                                  "\ufeffa,b\nb,c\nc,d\n"])
 def test_names_and_separators(tmp_path, text):
     (tmp_path / "e.csv").write_text(text, encoding="utf-8")
     graph = imported(tmp_path, tmp_path / "e.csv")
