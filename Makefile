@@ -33,6 +33,9 @@ LAUNCHING = tests/whole tests/e2e tests/cuda/test_train.py
 # Of these, the ones whose jobs can as well be on several hosts.
 SPREADABLE = tests/whole tests/e2e/test_command_line.py tests/e2e/test_bad_input.py tests/e2e/test_interruptions.py
 LAB = jobs/lab/hosts --hosts 2
+# The others run side by side, in this many processes.
+NOT_LAUNCHING = tests/unit tests/grad tests/cuda --ignore tests/cuda/test_train.py
+WORKERS = 2
 
 .PHONY: help setup demo test test-unit test-mpi test-launching test-mpich test-lab test-gpu cluster-deps peers clean
 
@@ -67,10 +70,10 @@ demo: $(INSTALLED)
 	    --method sylvie-a --name demo-sylvie-a --overwrite
 	$(BIN)/hpcgcn report runs/demo-overlap runs/demo-sylvie-a -o runs/demo.html
 
-test: test-unit test-mpi
+test: test-unit test-launching test-mpi
 
 test-unit: $(TESTABLE)
-	$(BIN)/python -m pytest tests --ignore tests/mpi
+	$(BIN)/python -m pytest $(NOT_LAUNCHING) -n $(WORKERS) --dist worksteal
 
 # The same tests on every number of ranks; a deadlock ends in a time-out, not in a wait.
 test-mpi: $(TESTABLE)
