@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 HELP = "exchange weights with PyG and DGL"
+DIRECTED = ("for undirected graphs: on directed ones DGL's GraphConv weighs an edge by the out-degree of its source, and models here "
+            "by the in-degree")
 
 
 def add_arguments(parser: argparse.ArgumentParser):
@@ -45,6 +48,8 @@ def _export(args: argparse.Namespace) -> int:
     _, shape, parameters = run_parameters(args.run, args.which)
     write_weights(args.output, args.to, shape, parameters)
     print(f"{args.output}: {_words(args.to, shape)}")
+    if (args.to, shape.model) == ("dgl", "gcn"):
+        print(f"  note: {DIRECTED}", file=sys.stderr)
     return 0
 
 
@@ -56,6 +61,8 @@ def _import(args: argparse.Namespace) -> int:
     if args.output:
         make_run(args.output, config, found)
         print(f"{args.output}: a run with these weights, for evaluate and predict")
+    if found.weighs_out_degrees:
+        print(f"  note: {DIRECTED}", file=sys.stderr)
     return 0
 
 

@@ -46,6 +46,7 @@ class Snapshot:
     best: Best
     rate_state: list[float]
     n_ranks: int
+    multilabel: bool = False         # are classes independent of each other?
 
 
 def checkpoint_folders(folder: str) -> list[tuple[int, str]]:
@@ -100,8 +101,8 @@ def write_model(path: str, snapshot: Snapshot, specs, config: Config, command: s
     """The file model.h5 of a checkpoint folder."""
     with atomic_h5(path) as file:
         write_header(file, "checkpoint", command=command, settings={"config": to_toml(config)}, epoch=snapshot.epoch,
-                     step=snapshot.step, n_ranks=snapshot.n_ranks, best_epoch=snapshot.best.epoch, best_val=snapshot.best.val,
-                     best_test=snapshot.best.test)
+                     step=snapshot.step, n_ranks=snapshot.n_ranks, multilabel=snapshot.multilabel, best_epoch=snapshot.best.epoch,
+                     best_val=snapshot.best.val, best_test=snapshot.best.test)
         for name in ("parameters", "m", "v"):
             file[name] = getattr(snapshot, name)
         file["rate_state"] = np.array(snapshot.rate_state, np.float64)
@@ -130,7 +131,14 @@ def load(folder: str) -> Snapshot:
         best = Best(int(facts["best_epoch"]), float(facts["best_val"]), float(facts["best_test"]),
                     file["best_parameters"][...] if "best_parameters" in file else None)
         return Snapshot(int(facts["epoch"]), file["parameters"][...], file["m"][...], file["v"][...], int(facts["step"]), best,
-                        file["rate_state"][...].tolist(), int(facts["n_ranks"]))
+                        file["rate_state"][...].tolist(), int(facts["n_ranks"]), bool(facts.get("multilabel", False)))
+
+
+def load_layout(folder: str) -> dict[str, tuple[int, tuple[int, ...]]]:
+    """{parameter: (where it begins in the flat array, its shape)} of a checkpoint folder, in order."""
+    with open_file(os.path.join(folder, "model.h5"), "checkpoint") as file:
+        entries = sorted((*entry[...].tolist(), name) for name, entry in file["layout"].items())
+        return {name: (at, tuple(shape)) for at, *shape, name in entries}
 
 
 def load_exchanges(folder: str, rank: int, size: int) -> dict[str, dict[str, np.ndarray]] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
+from dataclasses import replace
 
 import numpy as np
 
@@ -42,19 +43,21 @@ def find_checkpoint(path: str) -> tuple[Config, str]:
 class TrainedModel:
     """A checkpoint's parameters over a graph, on all ranks of a communicator."""
 
-    def __init__(self, comm, config: Config, part: Part, values: np.ndarray, where: str):
-        self.comm, self.config, self.part = comm, config, part
+    def __init__(self, comm, config: Config, part: Part, values: np.ndarray, ends: tuple[int, int], where: str,
+                 multilabel: bool = False):
+        """ends: features and classes of the model; multilabel: does it tell classes one by one, whatever the graph's labels?"""
+        self.comm, self.config, self.part = comm, config, fitting_part(part, ends, where)
+        self.multilabel = multilabel or part.multilabel
         self.backend = open_backend(comm, config)
-        shape = model_shape(config, part)
+        shape = model_shape(config, self.part)
         parameters = Parameters(self.backend, parameter_specs(shape), config.seed)
         if len(values) != parameters.size:
-            raise CheckpointError(f"{where} holds {len(values)} parameters, but the model for this graph ({part.n_features} "
-                                  f"features, {part.n_classes} classes) has {parameters.size}: it was trained on another graph")
+            raise CheckpointError(f"{where} holds {len(values)} parameters, but its settings mean {parameters.size}: it is damaged")
         self.backend.copy(np.ascontiguousarray(values, self.backend.dtype), parameters.value)
         self.parameters = parameters
         parallel = "single" if comm.size == 1 else "partition"
-        self.engine = Engine(comm, self.backend, part, shape, parameters, seed=config.seed, parallel=parallel,
-                             precompute=precomputes(config, part))
+        self.engine = Engine(comm, self.backend, self.part, shape, parameters, seed=config.seed, parallel=parallel,
+                             precompute=precomputes(config, self.part))
 
     def logits(self) -> np.ndarray:
         """Of the local rows, in the engine's order."""
@@ -75,10 +78,19 @@ class TrainedModel:
             return self.backend.to_host(hidden[layer - 1].value)
         if what == "logits":
             return logits
-        return (logits > 0).astype(np.uint8) if self.part.multilabel else logits.argmax(axis=1).astype(np.int32)
+        return (logits > 0).astype(np.uint8) if self.multilabel else logits.argmax(axis=1).astype(np.int32)
 
     def close(self):
         self.engine.close()
+
+
+def fitting_part(part: Part, ends: tuple[int, int], where: str) -> Part:
+    """The part with the model's classes: a graph to predict may have no labels, or none of the last classes."""
+    n_features, n_classes = ends
+    if part.n_features != n_features or part.n_classes > n_classes or (part.multilabel and part.n_classes != n_classes):
+        raise ConfigError(f"{where} is for {n_features} features and {n_classes} classes, but the graph has {part.n_features} and "
+                          f"{part.n_classes}: it was trained on another graph")
+    return replace(part, n_classes=n_classes)
 
 
 def open_model(comm, run: str, graph: str, which: str = "best", overrides: dict | None = None) -> TrainedModel:
@@ -91,9 +103,10 @@ def open_model(comm, run: str, graph: str, which: str = "best", overrides: dict 
     part = load_part(comm, graph, config)
     with agree(comm):
         snapshot = checkpoint.load(folder)
+        matrices = [shape for name, (_, shape) in checkpoint.load_layout(folder).items() if name.endswith(".weight")]
         values = snapshot.best.parameters if which == "best" and snapshot.best.parameters is not None else snapshot.parameters
     with agree(comm):
-        return TrainedModel(comm, config, part, values, folder)
+        return TrainedModel(comm, config, part, values, (matrices[0][0], matrices[-1][1]), folder, snapshot.multilabel)
 
 
 def gather_rows(comm, local: np.ndarray, ids: np.ndarray, n_nodes: int, write):

@@ -150,7 +150,8 @@ class Trainer:
     def save(self, folder: RunFolder):
         """Write a checkpoint. Collective."""
         p, whole = self.parameters, self.owner.whole
-        snapshot = Snapshot(self.epoch, whole(p.value), whole(p.m), whole(p.v), p.step, self.best, self.rate.state(), self.comm.size)
+        snapshot = Snapshot(self.epoch, whole(p.value), whole(p.m), whole(p.v), p.step, self.best, self.rate.state(), self.comm.size,
+                            self.engine.labels.multilabel)
         exchanges = {name: exchange.state() for name, exchange in self.engine.strategy.named_exchanges().items()}
         checkpoint.save(self.comm, folder.checkpoints, snapshot, self.owner.specs, exchanges, self.config, " ".join(sys.argv),
                         self.config.keep)

@@ -11,32 +11,48 @@ from hpcgcn.config import Config, make_config, to_toml
 from hpcgcn.errors import ConfigError, FileError
 from hpcgcn.formats.files import check_readable
 from hpcgcn.formats.output import atomic_file, atomic_folder
-from hpcgcn.graph.header import open_file
 from hpcgcn.nn.models import Shape, parameter_specs
 from hpcgcn.train import checkpoint
-from hpcgcn.weights.layouts import Found, from_theirs, to_theirs
+from hpcgcn.weights.layouts import FRAMEWORKS, to_theirs
+from hpcgcn.weights.recognise import Found, from_theirs
 
 _FORMAT = "hpcgcn weights 1"
+_FLOATS = {"F16": np.float16, "F32": np.float32, "F64": np.float64}
+# What people wrap a state_dict in when they save it.
+_WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
 
 
 def read_tensors(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """(tensors, metadata) of a .safetensors file, or of a .pt file that holds nothing but tensors."""
     check_readable(path)
-    if os.fspath(path).endswith((".pt", ".pth", ".bin")):
-        return _read_torch(path), {}
-    from safetensors import SafetensorError, safe_open
+    with open(path, "rb") as file:
+        if file.read(2) == b"PK" or os.fspath(path).endswith((".pt", ".pth")):
+            return _read_torch(path), {}
+    from safetensors import SafetensorError, deserialize, safe_open
     try:
         with safe_open(os.fspath(path), framework="numpy") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}
-    except (SafetensorError, ValueError, TypeError, AttributeError) as error:
-        raise FileError(f"{path} cannot be read ({error}); expected a safetensors file of F16, F32 or F64 numbers") from None
+            metadata = file.metadata() or {}
+        with open(path, "rb") as file:
+            return {name: _array(held) for name, held in deserialize(file.read())}, metadata
+    except (SafetensorError, ValueError, TypeError, AttributeError, KeyError) as error:
+        raise FileError(f"{path} cannot be read ({error}); expected a safetensors file of BF16, F16, F32 or F64 numbers") from None
+
+
+def _array(held: dict) -> np.ndarray:
+    """A tensor of a safetensors file."""
+    if held["dtype"] == "BF16":              # the upper half of an F32
+        halves = np.frombuffer(held["data"], np.uint16).astype(np.uint32)
+        return (halves << 16).view(np.float32).reshape(held["shape"])
+    if held["dtype"] not in _FLOATS:
+        raise ValueError(f"it holds {held['dtype']}")
+    return np.frombuffer(held["data"], _FLOATS[held["dtype"]]).reshape(held["shape"])
 
 
 def _read_torch(path) -> dict[str, np.ndarray]:
     from hpcgcn.formats.torch_objects import array, load_torch
     found = load_torch(path)
-    if isinstance(found, dict) and isinstance(found.get("state_dict"), dict):
-        found = found["state_dict"]
+    if isinstance(found, dict):
+        found = next((found[name] for name in _WRAPPERS if isinstance(found.get(name), dict)), found)
     if not isinstance(found, dict) or not found:
         raise FileError(f"{path} holds a {type(found).__name__}; expected the dictionary of model.state_dict()")
     return {str(name): array(f"{path} ({name})", value) for name, value in found.items()}
@@ -47,7 +63,8 @@ def read_weights(path: str | os.PathLike) -> tuple[Found, dict[str, str]]:
     tensors, metadata = read_tensors(path)
     if not tensors:
         raise FileError(f"{path} holds no tensors; expected the weights of a model")
-    return from_theirs(str(path), tensors), metadata
+    notes = _noted(path, metadata)
+    return from_theirs(str(path), tensors, notes.get("framework"), notes.get("linear_layers")), metadata
 
 
 def imported_config(path, found: Found, metadata: dict[str, str], given: dict) -> Config:
@@ -55,8 +72,7 @@ def imported_config(path, found: Found, metadata: dict[str, str], given: dict) -
     shape = found.shape
     chosen = {"model": shape.model, "layers": shape.layers, "linear_layers": shape.linear_layers, "dropout": 0.0,
               "norm": "yes" if shape.norm else "no", "hidden": shape.hidden}
-    if metadata.get("format") == _FORMAT:
-        chosen |= _noted(path, metadata)
+    chosen |= {name: value for name, value in _noted(path, metadata).items() if name in ("alpha", "lambda", "self_loops")}
     config = make_config(chosen | given, where=str(path))
     for name in ("model", "layers", "linear_layers", "norm"):
         if getattr(config, name) != chosen[name]:
@@ -66,12 +82,19 @@ def imported_config(path, found: Found, metadata: dict[str, str], given: dict) -
 
 
 def _noted(path, metadata: dict[str, str]) -> dict:
-    """The constants that a file of ours notes."""
+    """What a file of ours notes of itself; nothing, for files of others."""
+    if metadata.get("format") != _FORMAT:
+        return {}
     try:
-        return {"alpha": float(metadata["alpha"]), "lambda": float(metadata["lambda"]), "self_loops": metadata["self_loops"]}
+        found = {"alpha": float(metadata["alpha"]), "lambda": float(metadata["lambda"]), "self_loops": metadata["self_loops"]}
+        if "linear_layers" in metadata:      # not in the first files of this format
+            found |= {"linear_layers": int(metadata["linear_layers"]), "framework": metadata["framework"]}
+        if found.get("framework", "pyg") not in FRAMEWORKS:
+            raise ValueError(f"framework {found['framework']!r}")
+        return found
     except (KeyError, ValueError) as error:
-        raise FileError(f"{path}: its notes are damaged ({error}); expected alpha and lambda as numbers, and "
-                        "self_loops") from None
+        raise FileError(f"{path}: its notes are damaged ({error}); expected alpha, lambda and linear_layers as numbers, "
+                        "framework and self_loops") from None
 
 
 def flat_values(found: Found) -> np.ndarray:
@@ -81,17 +104,13 @@ def flat_values(found: Found) -> np.ndarray:
 
 def write_weights(path: str | os.PathLike, framework: str, shape: Shape, parameters: dict[str, np.ndarray]):
     """A safetensors file with the names and layouts of a framework; what weights do not tell is in its metadata."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
     metadata = {"format": _FORMAT, "framework": framework, "model": shape.model, "layers": str(shape.layers),
-                "alpha": repr(shape.alpha), "lambda": repr(shape.lambda_), "self_loops": "yes" if shape.self_loops else "no",
-                "dropout": repr(shape.dropout)}
-    tensors = to_theirs(framework, shape, parameters)
-    with atomic_file(path) as temporary:
-        try:
-            save_file(tensors, temporary, metadata)
-        except SafetensorError as error:
-            raise FileError(f"cannot write {path}: {error}; check the folder, free space and permissions") from None
+                "linear_layers": str(shape.linear_layers), "alpha": repr(shape.alpha), "lambda": repr(shape.lambda_),
+                "self_loops": "yes" if shape.self_loops else "no", "dropout": repr(shape.dropout)}
+    data = save(to_theirs(framework, shape, parameters), metadata)
+    with atomic_file(path) as temporary, open(temporary, "wb") as file:
+        file.write(data)
 
 
 def run_parameters(run: str, which: str = "best") -> tuple[Config, Shape, dict[str, np.ndarray]]:
@@ -100,11 +119,8 @@ def run_parameters(run: str, which: str = "best") -> tuple[Config, Shape, dict[s
     config, folder = find_checkpoint(run)
     snapshot = checkpoint.load(folder)
     values = snapshot.best.parameters if which == "best" and snapshot.best.parameters is not None else snapshot.parameters
-    parameters = {}
-    with open_file(os.path.join(folder, "model.h5"), "checkpoint") as file:
-        for name, entry in file["layout"].items():
-            at, *extent = entry[...].tolist()
-            parameters[name] = values[at:at + int(np.prod(extent))].reshape(extent)
+    parameters = {name: values[at:at + int(np.prod(shape))].reshape(shape)
+                  for name, (at, shape) in checkpoint.load_layout(folder).items()}
     return config, shape_of(config, parameters), parameters
 
 
@@ -140,10 +156,10 @@ def open_weights(comm, path: str, graph: str, given: dict | None = None, overrid
         setattr(config, name, value)
     part = load_part(comm, graph, config)
     with agree(comm):
-        if (part.n_features, part.n_classes) != (found.shape.n_features, found.shape.n_classes):
-            raise ConfigError(f"{path} is for {found.shape.n_features} features and {found.shape.n_classes} classes, but {graph} "
-                              f"has {part.n_features} and {part.n_classes}: it was trained on another graph")
-        return TrainedModel(comm, config, part, flat_values(found), path)
+        if found.weighs_out_degrees and part.directed:
+            raise ConfigError(f"{path} is of DGL's GraphConv, which on a directed graph such as {graph} weighs an edge by the out-degree "
+                              "of its source; here it is the in-degree; import the graph with --undirected, or use PyG's GCNConv")
+        return TrainedModel(comm, config, part, flat_values(found), (found.shape.n_features, found.shape.n_classes), path)
 
 
 def _found_and_config(path: str, given: dict) -> tuple[Found, Config]:

@@ -1,0 +1,109 @@
+"""The tensors of a weight file sorted into modules: which belong to one layer, and what each is within it."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from hpcgcn.errors import FileError
+
+# Longest first: what of a name belongs to the layer.
+_SUFFIXES = ("fc_neigh.weight", "fc_self.weight", "fc_self.bias", "lin_l.weight", "lin_l.bias", "lin_r.weight", "lin.weight",
+             "weight1", "weight2", "weight", "bias")
+# A name that only one kind of layer has.
+SIGNS = {"lin.weight": ("pyg", "gcn"), "lin_l.weight": ("pyg", "sage"), "fc_neigh.weight": ("dgl", "sage"),
+         "weight1": ("pyg", "gcnii")}
+# Parts of layers that are not known here, but whose weights would pass for plain ones.
+_OTHERS = re.compile(r"lin_(rel|root|out|key|query|value|skip|src|dst|edge|beta|self|neigh|f|s)|fc_pool|lstm|rnn|gru|nn|apply_func|"
+                     r"att\w*")
+_BATCH_NORM = re.compile(r"bns?\d*|batch_?norms?\d*|BatchNorm\w*")
+KNOWN = "GCNConv, GraphConv, SAGEConv, GCN2Conv, Linear and LayerNorm"
+
+
+def checked(where: str, name: str, tensor: np.ndarray) -> np.ndarray:
+    """A tensor in our precision."""
+    if tensor.dtype.kind != "f":
+        raise FileError(f"{where}: the tensor {name!r} holds {tensor.dtype}; expected finite numbers")
+    if tensor.ndim not in (1, 2):
+        raise FileError(f"{where}: the tensor {name!r} has the shape {tensor.shape}; expected one or two dimensions")
+    with np.errstate(over="ignore"):
+        tensor = tensor.astype(np.float32)
+    if not np.isfinite(tensor).all():
+        raise FileError(f"{where}: the tensor {name!r} holds NaN, infinity or more than fits 32 bits; expected finite numbers")
+    return tensor
+
+
+def natural(name: str) -> list:
+    return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in re.split(r"(\d+)", name)]
+
+
+def _common_prefix(names: list[str]) -> str:
+    """The module that all names are within: what is left of `model.conv1.bias` and `model.lin.bias` is `model`."""
+    paths = [name.split(".")[:-1] for name in names]
+    first, last = min(paths), max(paths)
+    n = next((k for k, (a, b) in enumerate(zip(first, last)) if a != b), min(len(first), len(last)))
+    return ".".join(first[:n])
+
+
+def sort_modules(where: str, tensors: dict[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
+    """{module: {name within it: tensor}}, in natural order."""
+    modules: dict[str, dict[str, np.ndarray]] = {}
+    root = _common_prefix(list(tensors))
+    for name in sorted(tensors, key=natural):
+        module, suffix = _split(where, name, tensors, root)
+        modules.setdefault(module, {})[suffix] = tensors[name]
+    for name, parts in modules.items():
+        parent = name.rpartition(".")[0]
+        if parent != root and set(modules.get(parent, ())) & set(SIGNS):
+            raise FileError(f"{where}: {name} lies within the layer {parent}; expected {KNOWN} as they are by default "
+                            "(SAGEConv with project=True is another layer)")
+    return modules
+
+
+def _split(where: str, name: str, tensors: dict, root: str) -> tuple[str, str]:
+    """(module, name within it) of a tensor."""
+    if any(_BATCH_NORM.fullmatch(part) or part.startswith("running_") for part in name.split(".")):
+        raise FileError(f"{where}: the tensor {name!r} belongs to batch normalisation; expected LayerNorm, or none")
+    suffix = next((s for s in _SUFFIXES if name == s or name.endswith("." + s)), None)
+    inner = name.removeprefix(root).split(".")          # how the model itself is called does not matter
+    if suffix is None or any(_OTHERS.fullmatch(part) for part in inner):
+        raise FileError(f"{where}: the tensor {name!r} belongs to no layer that is known here; expected {KNOWN} weights")
+    module = name.removesuffix(suffix).rstrip(".")
+    if suffix == "lin.weight" and _is_linear(module, tensors, root):
+        return f"{module}.lin".lstrip("."), "weight"
+    return module, suffix
+
+
+def _is_linear(module: str, tensors: dict, root: str) -> bool:
+    """Is MODULE.lin a plain linear layer, and not the inside of PyG's GCNConv, which has its bias beside it?"""
+    inside = f"{module}." if module else ""
+    if f"{inside}lin.bias" in tensors:
+        return True
+    return module == root and f"{inside}bias" not in tensors and len(tensors) > 1
+
+
+def taken(where: str, module: str, parts: dict, names: dict, optional=()) -> dict[str, np.ndarray]:
+    """A module's tensors under our names and in our layout."""
+    parts = dict(parts)
+    if "fc_self.bias" in {theirs for theirs, _ in names.values()} and "bias" in parts and "fc_self.bias" not in parts:
+        parts["fc_self.bias"] = parts.pop("bias")        # older releases of DGL keep it beside
+    found = {}
+    for ours, (theirs, turned) in names.items():
+        if theirs not in parts:
+            if ours in optional:
+                continue
+            raise FileError(f"{where}: {module} has no {theirs}; expected {', '.join(t for t, _ in names.values())}")
+        tensor = parts.pop(theirs)
+        wanted = 1 if ours in ("bias", "gamma", "beta") else 2
+        if tensor.ndim != wanted:
+            raise FileError(f"{where}: {module}.{theirs} has the shape {tensor.shape}; expected {wanted} dimensions")
+        found[ours] = np.ascontiguousarray(tensor.T if turned else tensor)
+    if parts:
+        raise FileError(f"{where}: {module} also has {', '.join(parts)}, which the model here has not; expected "
+                        f"{', '.join(t for t, _ in names.values())}")
+    return found
+
+
+def is_norm(parts: dict) -> bool:
+    return "weight" in parts and parts["weight"].ndim == 1

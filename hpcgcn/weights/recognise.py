@@ -1,0 +1,218 @@
+"""Which model a weight file holds, from the names and shapes of its tensors.
+
+A file does not say what its layers are, nor their order: names like `lin_l.weight` tell PyG's SAGEConv, numbers tell the order,
+and plain linear layers come after the graph layers. What could be read in two ways is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hpcgcn.errors import FileError
+from hpcgcn.nn.models import Shape, parameter_specs
+from hpcgcn.weights.layouts import LAYERS, LINEAR, NORM
+from hpcgcn.weights.modules import SIGNS, checked, is_norm, natural, sort_modules, taken
+
+_GRAPH_NAME = re.compile(r"(g?convs?|graph_?convs?|gcns?|gnns?|gcs?|layers?|gc_?layers?|blocks?)_?\d*", re.IGNORECASE)
+_LINEAR_NAME = re.compile(r"(lins?|linears?|fcs?|dense|mlp|out|output|head|classifier|cls|decoder|pred\w*|readout|post\w*)_?\d*",
+                          re.IGNORECASE)
+_FRONT_NAME = re.compile(r"(pre|in|input|embed|emb|enc|encoder|first|start)(_?\w*)", re.IGNORECASE)
+_OUR_NAME = re.compile(r"(conv|norm)\d+\.(weight|weight_self|bias|gamma|beta)|(input|output)\.(weight|bias)")
+
+
+@dataclass
+class Found:
+    """A model read from a file: its shape (without constants that weights do not tell) and our parameters by name."""
+
+    framework: str
+    shape: Shape
+    parameters: dict[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def weighs_out_degrees(self) -> bool:
+        """Does it differ from ours on directed graphs? DGL's GraphConv weighs by both degrees, all others by the in-degree."""
+        return (self.framework, self.shape.model) == ("dgl", "gcn")
+
+
+def from_theirs(where: str, tensors: dict[str, np.ndarray], framework: str | None = None, linear_layers: int | None = None) -> Found:
+    """The model of a file. framework, linear_layers: what the file notes of itself, if it does."""
+    tensors = {name: checked(where, name, tensor) for name, tensor in tensors.items()}
+    if framework == "hpcgcn" or _is_ours(tensors):
+        return _ours(where, tensors, linear_layers or 0)
+    modules = sort_modules(where, tensors)
+    signs = {SIGNS[suffix] for parts in modules.values() for suffix in parts if suffix in SIGNS}
+    if len(signs) > 1:
+        raise FileError(f"{where}: layers of {' and '.join(sorted(f'{f} {m}' for f, m in signs))} in one stack; expected one kind")
+    framework, model = signs.pop() if signs else ("dgl", "gcn")
+    return _gcnii(where, modules) if model == "gcnii" else _stack(where, framework, model, modules, linear_layers)
+
+
+def _last_word(module: str) -> str:
+    """What a module is called, without the number of a list."""
+    return next((part for part in reversed(module.split(".")) if not part.isdigit()), "")
+
+
+def _linear_modules(where: str, framework: str, model: str, layers: list[str], modules: dict, noted: int | None) -> list[str]:
+    """Those of the layers that are plain linear."""
+    if noted is not None:
+        if not 0 <= noted < len(layers):
+            raise FileError(f"{where}: it notes {noted} linear layers among {len(layers)}; expected fewer than all")
+        return layers[len(layers) - noted:]
+    plain = [name for name in layers if set(modules[name]) <= {"weight", "bias"}]
+    if (framework, model) != ("dgl", "gcn"):
+        return plain
+    # DGL's GraphConv has the names of a linear layer, but its weight is (in, out) and theirs (out, in).
+    linear = [name for name in plain if _LINEAR_NAME.fullmatch(_last_word(name))]
+    unclear = [name for name in plain if name not in linear and not _GRAPH_NAME.fullmatch(_last_word(name))]
+    if len(linear) == len(layers):
+        raise FileError(f"{where}: {', '.join(layers)} are plain linear layers by their names; expected layers that look at "
+                        "neighbours (for DGL's GraphConv, in a list `layers` or `convs`)")
+    square = all(parts["weight"].ndim == 2 and len(set(parts["weight"].shape)) == 1
+                 for name, parts in modules.items() if name in plain and "weight" in parts)
+    if unclear and square:
+        raise FileError(f"{where}: {unclear[0]} may be DGL's GraphConv or a linear layer: its weight is square and its name does not "
+                        "tell; expected names such as layers.0, conv1, lin1")
+    return linear
+
+
+def _in_order(where: str, layers: list[str], linear: list[str], modules: dict) -> list[str]:
+    """Graph layers, then linear ones; refused where a linear one is, or may be, meant to come first."""
+    graph = [name for name in layers if name not in linear]
+    lists = {_list_of(name) for name in graph} - {None}
+    listed = [name for name in linear if _list_of(name) in lists]
+    wrong = [name for name in listed if layers.index(name) < layers.index(graph[-1])]
+    wrong += [name for name in linear if name not in listed and _FRONT_NAME.fullmatch(_last_word(name))]
+    if wrong:
+        raise FileError(f"{where}: {wrong[0]} is a plain linear layer before layers that look at neighbours; expected linear layers "
+                        "last")
+    width = _input_width(modules[graph[0]])
+    either = [name for name in linear if name not in listed and modules[name].get("weight", np.zeros(0)).shape == (width, width)]
+    if either and len(linear) > 1:       # one alone, with a name that does not say otherwise, is the head
+        raise FileError(f"{where}: {either[0]} may come before or after the graph layers: its width fits both; expected it in "
+                        f"their list, as {max(lists, default='convs')}.{len(graph)}")
+    return graph + linear
+
+
+def _list_of(module: str) -> str | None:
+    """The list that a module is a numbered entry of."""
+    parent, _, last = module.rpartition(".")
+    return parent if last.isdigit() else None
+
+
+def _input_width(parts: dict) -> int:
+    """Numbers a node that a graph layer takes."""
+    weight = next((parts[name] for name in ("lin.weight", "lin_l.weight", "fc_neigh.weight", "weight") if name in parts), None)
+    if weight is None or weight.ndim != 2:
+        return -1                        # refused later, with a better message
+    return weight.shape[0] if "weight" in parts else weight.shape[1]
+
+
+def _stack(where: str, framework: str, model: str, modules: dict, noted: int | None) -> Found:
+    """GCN and GraphSAGE: one module a layer; plain linear layers come last."""
+    layers = [name for name, parts in modules.items() if not is_norm(parts)]
+    if not layers:
+        raise FileError(f"{where}: no graph layers; expected at least one")
+    linear = _linear_modules(where, framework, model, layers, modules, noted)
+    layers = _in_order(where, layers, linear, modules)
+    _check_biases(where, framework, model, [modules[name] for name in layers if name not in linear])
+    parameters, widths = {}, []
+    for number, name in enumerate(layers, 1):
+        names = LINEAR if name in linear else LAYERS[framework, model]
+        found = taken(where, name, modules[name], names, optional=("bias",))
+        found.setdefault("bias", np.zeros(found["weight"].shape[1], np.float32))
+        widths.append(found["weight"].shape)
+        parameters.update({f"conv{number}.{part}": value for part, value in found.items()})
+    _check_chain(where, layers, widths)
+    n_norms = _norms(where, modules, parameters)
+    if n_norms not in (0, len(layers) - 1):
+        raise FileError(f"{where}: {n_norms} norms for {len(layers)} layers; expected none, or one after every layer but the last")
+    shape = Shape(model, widths[0][0], widths[-1][1], len(layers), widths[0][1] if len(layers) > 1 else 1, len(linear),
+                  norm=n_norms > 0, self_loops=model != "sage")
+    return Found(framework, shape, _fitted(where, shape, parameters))
+
+
+def _check_biases(where: str, framework: str, model: str, layers: list[dict]):
+    """GCNConv without a bias beside others with one is as likely a container of a linear layer `lin`."""
+    if (framework, model) == ("pyg", "gcn") and len({"bias" in parts for parts in layers}) > 1:
+        raise FileError(f"{where}: some layers with lin.weight have a bias and some have none; expected all or none (a plain linear "
+                        "layer without a bias that is called lin cannot be told from GCNConv)")
+
+
+def _norms(where: str, modules: dict, parameters: dict) -> int:
+    norms = [name for name, parts in modules.items() if is_norm(parts)]
+    for number, name in enumerate(norms, 1):
+        parameters.update({f"norm{number}.{ours}": value for ours, value in taken(where, name, modules[name], NORM).items()})
+    return len(norms)
+
+
+def _check_chain(where: str, layers: list[str], widths: list[tuple[int, int]]):
+    for before, after, (_, out), (into, _) in zip(layers, layers[1:], widths, widths[1:]):
+        if out != into:
+            raise FileError(f"{where}: {before} gives {out} numbers a node, but {after} takes {into}; expected the same (layers that "
+                            "see several others at once, as with jk='cat', and layers in another order than their names' are not "
+                            "known here)")
+    hidden = sorted({out for _, out in widths[:-1]})
+    if len(hidden) > 1:
+        raise FileError(f"{where}: hidden layers of the widths {' and '.join(map(str, hidden))}; expected one width for all")
+
+
+def _gcnii(where: str, modules: dict) -> Found:
+    layers = [name for name, parts in modules.items() if "weight1" in parts]
+    linear = [name for name, parts in modules.items() if name not in layers]
+    if len(linear) != 2:
+        raise FileError(f"{where}: {len(linear)} linear layers beside the {len(layers)} of GCNII; expected two: input and output")
+    hidden = modules[layers[0]]["weight1"].shape[0]
+    ends = [taken(where, name, modules[name], LINEAR) for name in linear]
+    if ends[0]["weight"].shape[1] != hidden or ends[1]["weight"].shape[0] != hidden:
+        ends.reverse()
+    parameters = {f"{name}.{part}": value for name, end in zip(("input", "output"), ends) for part, value in end.items()}
+    framework = "pyg"
+    for number, name in enumerate(layers, 1):
+        parts = dict(modules[name])
+        if "bias" in parts:
+            framework = "dgl"
+            if parts.pop("bias").any():
+                raise FileError(f"{where}: {name}.bias is not zero; expected GCNII layers without a bias (bias=False)")
+        parameters[f"conv{number}.weight"] = taken(where, name, parts, LAYERS["pyg", "gcnii"])["weight"]
+    shape = Shape("gcnii", ends[0]["weight"].shape[0], ends[1]["weight"].shape[1], len(layers), hidden)
+    return Found(framework, shape, _fitted(where, shape, parameters))
+
+
+# -- our own names ----------------------------------------------------------------------------------------------------
+def _is_ours(tensors: dict) -> bool:
+    """Names that only our own files have; a plain GCN's conv1.weight and conv1.bias are DGL's too, and mean the same."""
+    return (all(_OUR_NAME.fullmatch(name) for name in tensors)
+            and any(name.endswith(("weight_self", "gamma")) or name.startswith(("input.", "output.")) for name in tensors))
+
+
+def _ours(where: str, tensors: dict, linear_layers: int) -> Found:
+    """A file with our own names."""
+    convs = {name for name in tensors if re.fullmatch(r"conv\d+\.weight", name)}
+    layers = len(convs)
+    ends = ("input.weight", "output.weight") if "input.weight" in tensors else ("conv1.weight", f"conv{layers}.weight")
+    if not convs or not all(tensors.get(name, convs) is not convs and tensors[name].ndim == 2 for name in {*ends, *convs}):
+        raise FileError(f"{where}: layers are missing or have no two dimensions; expected conv1.weight, conv2.weight and so on, "
+                        "and for gcnii input.weight and output.weight")
+    norm = any(name.startswith("norm") for name in tensors)
+    n_features, n_classes = tensors[ends[0]].shape[0], tensors[ends[1]].shape[1]
+    if "input.weight" in tensors:
+        shape = Shape("resgcn" if norm else "gcnii", n_features, n_classes, layers, tensors["input.weight"].shape[1])
+    else:
+        selves = sum(name.endswith("weight_self") for name in tensors)
+        shape = Shape("sage" if selves else "gcn", n_features, n_classes, layers, tensors["conv1.weight"].shape[1] if layers > 1 else 1,
+                      layers - selves if selves else linear_layers, norm=norm, self_loops=not selves)
+    return Found("hpcgcn", shape, _fitted(where, shape, tensors))
+
+
+def _fitted(where: str, shape: Shape, parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The parameters in the order of the flat array; all must be there, in their shapes."""
+    specs = {spec.name: spec.shape for spec in parameter_specs(shape)}
+    for name in sorted({*specs, *parameters}, key=natural):
+        if name not in parameters or name not in specs or parameters[name].shape != specs[name]:
+            found = parameters[name].shape if name in parameters else "missing"
+            raise FileError(f"{where}: {name} is {found}; expected {specs.get(name, 'no such parameter')} in a {shape.model} of "
+                            f"{shape.layers} layers and width {shape.hidden}")
+    return {name: parameters[name] for name in specs}
