@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import sys
@@ -62,6 +63,7 @@ def train_model(source, config: Config, comm=None) -> Result:
         comm = world()
     with agree(comm):
         check_combination(config)
+    gc.collect()      # arrays of an earlier run of this process: they hang in cycles, and few objects do not make Python look
     with Watchdog(comm, config.output, config.stall_timeout) as watchdog:
         return _train(source, config, comm, watchdog)
 
