@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 HELP = "write a graph in a format that other programs read"
 
@@ -17,10 +18,13 @@ def add_arguments(parser: argparse.ArgumentParser):
 
 
 def run(args: argparse.Namespace) -> int:
-    from hpcgcn.formats.table import WRITERS, write_as
+    from hpcgcn.formats.table import WRITERS, left_out, write_as
     from hpcgcn.graph.store import read_graph
 
     graph = read_graph(args.graph)
     write_as(args.format, args.output, graph)
     print(f"{args.output}: {WRITERS[args.format][2]} of {args.format}, {graph.n_nodes:,} nodes, {graph.n_edges:,} entries")
+    lost = left_out(args.format, graph)
+    if lost:
+        print(f"  note: {args.format} holds no {', '.join(lost)}: not written", file=sys.stderr)
     return 0

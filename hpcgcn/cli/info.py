@@ -23,24 +23,28 @@ def add_arguments(parser: argparse.ArgumentParser):
 def run(args: argparse.Namespace) -> int:
     from hpcgcn.graph.describe import describe
 
+    if args.plot:
+        from hpcgcn.graph.plot import check_image_name, plot_graph
+        check_image_name(args.plot)
     facts = describe(args.file)
     print(json.dumps({**facts, "sound": not facts["problems"]}, indent=2) if args.json else _as_text(facts))
     if args.plot:
-        from hpcgcn.graph.plot import plot_graph
         plot_graph(facts, args.plot)
     return 2 if facts["problems"] else 0
 
 
 def _as_text(facts: dict) -> str:
-    head = facts["header"]
+    head, contents = facts["header"], facts.get("contents", {})
+    degree = "in-degree" if head.get("directed") else "degree"
+    shown = {degree if name == "degree" else name: value for name, value in contents.items() if name not in _DRAWN}
     sections = [
         text.pairs([("file", f"{facts['path']} ({text.size(facts['bytes'])})"), ("kind", head["kind"]),
                     *((name, value) for name, value in head.items() if name not in _HIDDEN and value != "")]),
         _named("settings", head.get("settings", {})),
         _splits(head.get("split_counts", [])),
-        _named("contents", {name: value for name, value in facts.get("contents", {}).items() if name not in _DRAWN}),
-        _degrees(facts.get("contents", {})),
-        _classes(facts.get("contents", {})),
+        _named("contents", shown),
+        _degrees(f"{degree}s", contents),
+        _classes(contents),
         text.table(["dataset", "type", "shape", "size"],
                    [[d["name"], d["dtype"], " x ".join(map(str, d["shape"])), text.size(d["bytes"])]
                     for d in facts["datasets"]]),
@@ -52,11 +56,11 @@ def _named(title: str, values: dict) -> str:
     return title + "\n" + text.pairs([(f"  {name}", _short(value)) for name, value in values.items()]) if values else ""
 
 
-def _degrees(contents: dict) -> str:
+def _degrees(title: str, contents: dict) -> str:
     """Nodes by degree, as bars."""
     bins = contents.get("degree_histogram", [])
     rows = [(str(low) if low == high else f"{low}-{high}", count) for low, high, count in bins]
-    return "degrees\n" + text.bars(rows) if rows else ""
+    return title + "\n" + text.bars(rows) if rows else ""
 
 
 def _classes(contents: dict) -> str:

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from hpcgcn.errors import ConfigError, GraphError
-from hpcgcn.formats.draft import Draft, LineBlocks, ReadOptions
+from hpcgcn.formats.draft import Draft, LineBlocks, ReadOptions, unused_weights
 from hpcgcn.formats.files import bad, present
 from hpcgcn.formats.integers import numbered_edges, numbered_lines
 from hpcgcn.formats.nodes import numbered_order, read_nodes, with_nodes, write_nodes
 from hpcgcn.formats.output import atomic_folder
 from hpcgcn.formats.progress import shown
-from hpcgcn.formats.rows import Table, is_whole
+from hpcgcn.formats.rows import Table, is_number, is_whole
 from hpcgcn.graph.csr import row_numbers
 from hpcgcn.graph.data import Graph
 
@@ -44,25 +44,23 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
         raise bad(edges, table.first_line, "one column", "at least two: source and target, separated by commas, tabs or spaces")
     headed = _is_headed(table, options)
     columns = _end_columns(table, options, headed)
-    extra = {"edge_columns": [table.first[column] for column in columns]} if headed else {}
-    source = os.path.basename(edges)
+    facts = {"source": os.path.basename(edges), "path": edges, "strict": True, "notes": _unused_columns(table, columns, headed),
+             "extra": {"edge_columns": [table.first[column] for column in columns]} if headed else {}}
     numbers = options.ids == "number" or (options.ids == "auto" and not nodes and _looks_numbered(table, columns, headed))
     if nodes is None:
         _check_no_columns(options)
     if nodes is None and numbers:
-        return Draft(lambda: numbered_edges(table, columns, headed, None), None, extra=extra, source=source, strict=True,
-                     lines=lambda: numbered_lines(table, columns, headed, None), path=edges)
+        return Draft(lambda: numbered_edges(table, columns, headed, None), None,
+                     lines=lambda: numbered_lines(table, columns, headed, None), **facts)
     known = read_nodes(nodes, options) if nodes else None
     if known and (options.ids == "number" or known.ids == [str(k) for k in range(len(known.ids))]):
         order = numbered_order(nodes, known)
         ends = (table, columns, headed, len(order))
-        draft = Draft(lambda: numbered_edges(*ends), len(order), extra=extra, source=source, strict=True,
-                      lines=lambda: numbered_lines(*ends), path=edges)
+        draft = Draft(lambda: numbered_edges(*ends), len(order), lines=lambda: numbered_lines(*ends), **facts)
         return with_nodes(known, order, None, draft)
     names = known.ids if known else _distinct_ids(table, columns, headed)
     ends = (table, columns, headed, names, nodes)
-    draft = Draft(lambda: _named_edges(*ends), len(names), node_names=_names(names), extra=extra, source=source, strict=True,
-                  lines=lambda: _named_lines(*ends), path=edges)
+    draft = Draft(lambda: _named_edges(*ends), len(names), node_names=_names(names), lines=lambda: _named_lines(*ends), **facts)
     return with_nodes(known, np.arange(len(names)), draft.node_names, draft) if known else draft
 
 
@@ -106,6 +104,13 @@ def _end_columns(table: Table, options: ReadOptions, headed: bool) -> tuple[int,
     lower = [name.lower() for name in names]
     found = [next((lower.index(name) for name in known if name in lower), None) for known in _ENDS] if headed else [None, None]
     return (found[0], found[1]) if None not in found else (0, 1)
+
+
+def _unused_columns(table: Table, columns: tuple[int, int], headed: bool) -> list[str]:
+    """A note if there are columns of numbers beside the two ends; the first row tells."""
+    row = (table.second if headed else table.first) or []
+    found = [table.first[k] if headed else str(k + 1) for k in range(len(row)) if k not in columns and is_number(row[k])]
+    return [unused_weights(f"column{'s' if len(found) > 1 else ''} {', '.join(found)[:80]}", table.path)] if found else []
 
 
 def _looks_numbered(table: Table, columns, headed: bool) -> bool:
@@ -172,11 +177,10 @@ def write(path: str, graph: Graph):
     names = names_of(graph)
     if len(set(names)) != len(names):
         raise GraphError("two nodes have the same name, so edges by name would be ambiguous; choose --format npz")
-    head = graph.extra.get("edge_columns", ["source", "target"])
     with atomic_folder(path) as folder:
         with _writing(folder, "edges.csv.gz") as file:
             writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(head)
+            writer.writerow(["source", "target"])
             writer.writerows((names[source], names[target])
                              for source, target in zip(graph.indices.tolist(), row_numbers(graph.indptr).tolist()))
         with _writing(folder, "nodes.csv.gz") as file:

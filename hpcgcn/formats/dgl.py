@@ -15,7 +15,7 @@ from hpcgcn.formats.archive import Archive
 from hpcgcn.formats.draft import Draft, ReadOptions
 from hpcgcn.formats.files import check_readable
 from hpcgcn.formats.output import atomic_file
-from hpcgcn.formats.torch_objects import draft_from_tensors, package, tensors_of
+from hpcgcn.formats.torch_objects import MASKS, draft_from_tensors, package, tensors_of
 from hpcgcn.graph.csr import row_numbers
 from hpcgcn.graph.data import Graph
 
@@ -40,8 +40,9 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
             raise FileError(f"{path} cannot be read (DGL ended with the code {child.returncode}); expected a sound file "
                             "of dgl.save_graphs")
         with Archive(arrays) as found:
-            masks = {name: found[name] for name in ("train_mask", "val_mask", "test_mask") if name in found}
-            return draft_from_tensors(path, found["edges"], int(found["n_nodes"]), found.get("x"), found.get("y"), masks)
+            masks = {name: found[name] for name in MASKS if name in found}
+            return draft_from_tensors(path, found["edges"], int(found["n_nodes"]), found.get("x"), found.get("y"), masks,
+                                      found["edge_data"].tolist())
 
 
 def write(path: str, graph: Graph):

@@ -26,7 +26,10 @@ def main(path: str, output: str) -> int:
         return 1
     sources, targets = graph.edges()
     found = {kind: graph.ndata[name].numpy() for kind, names in _NAMES.items() for name in names[::-1] if name in graph.ndata}
-    np.savez(output, edges=np.stack([sources.numpy(), targets.numpy()]), n_nodes=np.int64(graph.num_nodes()), **found)
+    # Names with an underscore before them are DGL's own: edge numbers of a subgraph, say.
+    edge_data = np.array([name for name in graph.edata if not name.startswith("_")], str)
+    np.savez(output, edges=np.stack([sources.numpy(), targets.numpy()]), n_nodes=np.int64(graph.num_nodes()), edge_data=edge_data,
+             **found)
     return 0
 
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from hpcgcn.errors import FileError, GraphError
 from hpcgcn.formats.archive import Archive
-from hpcgcn.formats.draft import Draft, ReadOptions, checked_csr, checked_dense, checked_labels, checked_names, csr_edges
+from hpcgcn.formats.draft import (Draft, ReadOptions, checked_csr, checked_dense, checked_labels, checked_names, csr_edges,
+                                  weight_notes)
 from hpcgcn.formats.files import present
 from hpcgcn.formats.output import atomic_folder
 from hpcgcn.graph.csr import csr_from_edges, row_numbers
@@ -48,14 +49,15 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
                              f"3 (test) for each of the {n_nodes} nodes")
         names = data.get("node_ids")
         names = None if names is None else checked_names(f"{data_path} (node_ids)", names, n_nodes)
-    edges = _edges(graph_path, n_nodes)
+    edges, notes = _edges(graph_path, n_nodes)
     return Draft(edges, n_nodes, features=features, labels=labels, split=types.astype(np.uint8)[None],
-                 node_names=names, source=os.path.basename(data_path))
+                 node_names=names, source=os.path.basename(data_path), notes=notes)
 
 
 def _edges(path: str, n_nodes: int):
-    """Entry (u, v) of the matrix is an edge from u to v; the matrix is in coordinates or in rows."""
+    """(edges, notes): entry (u, v) of the matrix is an edge from u to v; the matrix is in coordinates or in rows."""
     with Archive(path) as matrix:
+        notes = weight_notes(path, "data", matrix.get("data"))
         if "row" in matrix:
             sources, targets = matrix["row"], matrix["col"]
             if sources.shape != targets.shape or sources.ndim != 1 or {sources.dtype.kind, targets.dtype.kind} - set("iu"):
@@ -65,9 +67,9 @@ def _edges(path: str, n_nodes: int):
                 if len(ends) and (ends.min() < 0 or ends.max() >= n_nodes):
                     raise GraphError(f"{path}: there is an edge to node {ends.min() if ends.min() < 0 else ends.max()}; expected "
                                      f"ids in 0..{n_nodes - 1}")
-            return lambda: [(sources, targets)]
+            return lambda: [(sources, targets)], notes
         indptr, indices = checked_csr(path, matrix["indptr"], matrix["indices"], n_nodes, n_nodes)
-        return lambda: ((rows, columns) for columns, rows in csr_edges(indptr, indices))
+        return lambda: ((rows, columns) for columns, rows in csr_edges(indptr, indices)), notes
 
 
 def write(path: str, graph: Graph):

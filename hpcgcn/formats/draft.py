@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -25,15 +26,27 @@ class Draft:
     n_nodes: int | None                # None: the largest id and one
     features: np.ndarray | SparseRows | None = None
     labels: np.ndarray | None = None   # (n,) integers with -1 = none, or (n, n_classes) of 0 and 1
-    split: np.ndarray | None = None    # (n_splits, n) uint8
+    split: np.ndarray | Callable[[], np.ndarray] | None = None    # (n_splits, n) uint8; a function: only looked at if it is used
     n_classes: int | None = None       # None: the largest label and one
     node_names: np.ndarray | None = None
     extra: dict = field(default_factory=dict)
     source: str = ""
     path: str = ""                     # the files, for messages
+    nodes_path: str = ""               # the table of nodes, if it is a file of its own
+    notes: list[str] = field(default_factory=list)     # for the user; complete when the edges have been walked through
     pairs: bool = False                # every edge is listed once and meant both ways
     strict: bool = False               # the same edge twice is a mistake, unless the user says that it is not
     lines: Callable[[], LineBlocks] | None = None      # text: the edges once more, with their lines, for messages
+
+
+def unused_weights(fields: str, path: str) -> str:
+    """The note about weights of edges, which no model here uses."""
+    return f"edge weights are not used: {fields} of {os.path.basename(path)}"
+
+
+def weight_notes(path: str, name: str, values: np.ndarray | None) -> list[str]:
+    """That note if there are values of edges, and not all are 1."""
+    return [] if values is None or (values == 1).all() else [unused_weights(name, path)]
 
 
 def csr_edges(indptr: np.ndarray, indices: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -59,10 +72,14 @@ def checked_csr(where: str, indptr, indices, n_rows: int, n_columns: int) -> tup
 
 
 def split_from_masks(where: str, n_nodes: int, train, val, test) -> np.ndarray:
-    """(n_splits, n) codes from boolean masks of shape (n,) or (n_splits, n); a node in two of them is refused."""
+    """(n_splits, n) codes from boolean masks of shape (n,) or (n_splits, n); a node in two of them is refused.
+
+    A mask of shape (n,) beside masks of several splits is the same in all of them (WikiCS has one test mask).
+    """
+    given = {"train": np.asarray(train), "val": np.asarray(val), "test": np.asarray(test)}
     masks = []
-    for name, mask in (("train", train), ("val", val), ("test", test)):
-        mask = np.atleast_2d(np.asarray(mask))
+    for name, mask in given.items():
+        mask = np.atleast_2d(mask)
         if mask.dtype.kind not in "biu" or not np.isin(mask, (0, 1)).all():
             raise GraphError(f"{where}: the {name} mask is {mask.dtype} and not of true and false; expected only those")
         mask = mask.astype(bool)
@@ -70,6 +87,8 @@ def split_from_masks(where: str, n_nodes: int, train, val, test) -> np.ndarray:
             raise GraphError(f"{where}: the {name} mask has the shape {mask.shape}; expected one value for each of "
                              f"the {n_nodes} nodes")
         masks.append(mask)
+    n_splits = max(map(len, masks))
+    masks = [mask.repeat(n_splits, axis=0) if given[name].ndim == 1 else mask for name, mask in zip(given, masks)]
     if len({len(mask) for mask in masks}) != 1:
         raise GraphError(f"{where}: {[len(mask) for mask in masks]} train, val and test masks; expected as many of each")
     if sum(mask.astype(np.uint8) for mask in masks).max(initial=0) > 1:

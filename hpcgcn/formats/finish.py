@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from hpcgcn.errors import FileError, GraphError
+from hpcgcn.errors import ConfigError, FileError, GraphError
 from hpcgcn.formats.draft import Draft
 from hpcgcn.formats.edges import RUN_KEYS, EdgeSpool
 from hpcgcn.formats.features import make_features, normalise
@@ -52,6 +52,7 @@ def finished(draft: Draft, choices: Choices, folder: str | os.PathLike = ".") ->
 
 def _graph(draft: Draft, choices: Choices, temporary: str) -> tuple[Graph, list[str]]:
     notes = []
+    given = _given_split(draft, choices)
     indptr, indices = _csr(draft, choices, temporary, notes)
     n_nodes = len(indptr) - 1
     directed = not (draft.pairs or choices.undirected) and _one_way(indptr, indices, n_nodes)
@@ -61,15 +62,16 @@ def _graph(draft: Draft, choices: Choices, temporary: str) -> tuple[Graph, list[
         notes.append(f"no features in the files: made from the graph (--make-features {choices.make_features})")
         extra = {**extra, "made_features": choices.make_features}
     features = make_features(choices.make_features, indptr) if draft.features is None else _stored(draft.features, notes)
-    graph = Graph(indptr, indices, features, labels, np.zeros((1, n_nodes), np.uint8) if draft.split is None else draft.split,
+    graph = Graph(indptr, indices, features, labels, np.zeros((1, n_nodes), np.uint8) if given is None else given,
                   n_classes, directed, draft.node_names, draft.source, extra)
     if choices.largest_component:
         graph = _within(graph, largest_component(indptr, indices), draft.features is None and choices.make_features, notes)
-    graph.split = _split(graph, draft, choices, notes)
+    if given is None:
+        graph.split = _drawn_split(graph, choices, notes)
     if choices.normalise_features:
         graph.features = normalise(choices.normalise_features, graph.features, graph.split[0] == TRAIN)
-    _check(draft.path, graph)
-    return graph, notes
+    _check(draft.nodes_path or draft.path, graph)
+    return graph, draft.notes + notes
 
 
 def _check(path: str, graph: Graph):
@@ -149,16 +151,24 @@ def _labels(draft: Draft, n_nodes: int) -> tuple[np.ndarray, int]:
     return labels, draft.n_classes or int(labels.max(initial=0)) + 1
 
 
-def _split(graph: Graph, draft: Draft, choices: Choices, notes: list[str]) -> np.ndarray:
-    rule, given = choices.split, draft.split is not None
-    labelled = draft.labels is not None
-    if rule.kind in ("given", "public") and not given:
-        raise GraphError(f"{draft.path}: --split {rule.kind}, but there is no split in the files; expected "
+def _given_split(draft: Draft, choices: Choices) -> np.ndarray | None:
+    """The split of the files if it is asked for; None if one is to be drawn, or none at all."""
+    kind, path = choices.split.kind, draft.nodes_path or draft.path
+    if kind in ("given", "public") and draft.split is None:
+        raise GraphError(f"{path}: --split {kind}, but there is no split in the files; expected "
                          "--split random 60/20/20 or --split per-class 20/30/rest")
-    if rule.kind == "none" or (rule.kind == "auto" and not given and not labelled):
+    taken = draft.split is not None and kind in ("auto", "given", "public")
+    if choices.n_splits > 1 and (taken or kind == "none"):
+        raise ConfigError(f"--splits {choices.n_splits}, but {f'the split of {path} is taken' if taken else '--split none'}; "
+                          "expected --split random or --split per-class with it, or no --splits")
+    return (draft.split() if callable(draft.split) else draft.split) if taken else None
+
+
+def _drawn_split(graph: Graph, choices: Choices, notes: list[str]) -> np.ndarray:
+    rule = choices.split
+    unlabelled = not graph.multilabel and not (graph.labels >= 0).any()
+    if rule.kind == "none" or (rule.kind == "auto" and unlabelled):
         return np.zeros((1, graph.n_nodes), np.uint8)
-    if rule.kind in ("given", "public", "auto") and given:
-        return graph.split
     if rule.kind == "auto":
         notes.append(f"no split in the files: drawn at random, 60/20/20, seed {choices.seed} (--split)")
         rule = SplitRule("random", (60, 20, 20))

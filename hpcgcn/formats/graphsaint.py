@@ -9,7 +9,8 @@ import numpy as np
 
 from hpcgcn.errors import FileError, GraphError
 from hpcgcn.formats.archive import Archive, read_npy
-from hpcgcn.formats.draft import Draft, ReadOptions, checked_csr, checked_dense, checked_labels, csr_edges, split_from_lists
+from hpcgcn.formats.draft import (Draft, ReadOptions, checked_csr, checked_dense, checked_labels, csr_edges, split_from_lists,
+                                  weight_notes)
 from hpcgcn.formats.files import bad, inside, key_line, present, read_json
 from hpcgcn.formats.output import atomic_folder
 from hpcgcn.formats.rows import is_whole
@@ -32,9 +33,10 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
     with Archive(adjacency) as archive:
         n_nodes = len(archive["indptr"]) - 1
         indptr, indices = checked_csr(adjacency, archive["indptr"], archive["indices"], n_nodes, n_nodes)
+        notes = weight_notes(adjacency, "data", archive.get("data"))
     return Draft(lambda: csr_edges(indptr, indices), n_nodes, features=checked_dense(features, read_npy(features), n_nodes),
                  labels=_labels(classes, read_json(classes), n_nodes), split=_split(roles, read_json(roles), n_nodes),
-                 source=os.path.basename(os.path.abspath(folder)))
+                 source=os.path.basename(os.path.abspath(folder)), notes=notes)
 
 
 def _labels(path: str, classes, n_nodes: int) -> np.ndarray:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterator
 
-from hpcgcn.formats.draft import Draft, ReadOptions
+from hpcgcn.formats.draft import Draft, ReadOptions, unused_weights
 from hpcgcn.formats.files import Lines, bad, decoded, inside, present
 from hpcgcn.formats.integers import counted, numbered_edges, numbered_lines
 from hpcgcn.formats.nodes import numbered_order, read_nodes, with_nodes, write_nodes
@@ -15,7 +17,20 @@ from hpcgcn.graph.data import Graph
 
 HELP = "a Matrix Market file (.mtx, .mtx.gz), with --nodes for labels and features"
 _FIELDS = {"pattern": 2, "integer": 3, "real": 3, "double": 3, "complex": 4}
+_ONE = re.compile(rb"(?:.*\s1(?:\.0*)?(?:[eE][+-]?0+)?)?\s*|%.*")      # an entry of value 1, a blank line or a comment
 _SYMMETRIES = ("general", "symmetric", "skew-symmetric", "hermitian")
+
+
+class _Entries(Table):
+    """The entries of a matrix; `weighted` is true once a value other than 1 has gone by."""
+
+    weighted = False
+
+    def chunks(self, skip_first: bool) -> Iterator[tuple[int, bytes]]:
+        for first, chunk in super().chunks(skip_first):
+            if self.n_columns > 2 and not self.weighted:
+                self.weighted = not all(map(_ONE.fullmatch, chunk.splitlines()))
+            yield first, chunk
 
 
 def recognises(sources: list[str]) -> bool:
@@ -27,12 +42,18 @@ def recognises(sources: list[str]) -> bool:
 def read(sources: list[str], options: ReadOptions) -> Draft:
     path, nodes = _located(sources, options)
     field, symmetry = _banner(path)
-    table = Table(path)
+    table = _Entries(path)
     n_nodes, n_entries = _sizes(table)
     table.n_columns = _FIELDS[field]
     edges = (table, (0, 1), True, n_nodes, 1)
-    draft = Draft(lambda: counted(numbered_edges(*edges), path, n_entries, f"line {table.first_line}"), n_nodes,
-                  lines=lambda: numbered_lines(*edges), source=os.path.basename(path), strict=True, pairs=symmetry != "general")
+
+    def walked():
+        yield from counted(numbered_edges(*edges), path, n_entries, f"line {table.first_line}")
+        if table.weighted:
+            draft.notes.append(unused_weights("values", path))
+
+    draft = Draft(walked, n_nodes, lines=lambda: numbered_lines(*edges), source=os.path.basename(path), path=path, strict=True,
+                  pairs=symmetry != "general")
     if nodes is None:
         return draft
     known = read_nodes(nodes, options)

@@ -21,13 +21,15 @@ _CODE_WORDS = {UNUSED: "", **SPLIT_NAMES}
 _ID_NAMES = ("id", "node", "node_id", "nodeid", "name")
 _NO_NUMBERS = ("nan", "inf", "infinity")
 _LARGEST = float(np.finfo(np.float32).max)
-_SEVERAL_SPLITS = re.compile(r"split:\d+")
+_SEVERAL_SPLITS = re.compile(r"split:\d{1,9}")
+_TAKEN_NAMES = re.compile(r"id|label(:.*)?|split(:\d+)?", re.IGNORECASE)      # not for features, or read_nodes would take them
 
 
 @dataclass
 class NodeTable:
     """What a table of nodes holds; what is None was not there."""
 
+    path: str
     ids: list[str]
     lines: list[int]                       # the line of every node, for messages
     features: np.ndarray | None
@@ -75,7 +77,7 @@ def read_nodes(path: str, options: ReadOptions) -> NodeTable:
     extra = {"id_column": table.first[columns.identity], "feature_names": [table.first[column] for column in columns.features],
              **({"label_column": table.first[columns.label]} if columns.label is not None else {}),
              **({"class_names": class_names} if class_names else {})}
-    return NodeTable(ids, lines, np.concatenate(features) if columns.features and features else None, found_labels, n_classes,
+    return NodeTable(path, ids, lines, np.concatenate(features) if columns.features else None, found_labels, n_classes,
                      np.array(splits, np.uint8).reshape(-1, len(columns.splits)).T.copy() if columns.splits else None, extra)
 
 
@@ -95,14 +97,22 @@ def _choose(table: Table, options: ReadOptions) -> _Columns:
     if options.split_column:
         splits = [_named(table, options.split_column)]
     else:
-        splits = [lower.index("split")] if "split" in lower else \
-            [k for k, name in enumerate(lower) if _SEVERAL_SPLITS.fullmatch(name)]
+        splits = [lower.index("split")] if "split" in lower else _several_splits(table, lower)
     taken = {identity, label, *classes, *splits}
     features = [_named(table, name) for name in options.feature_columns] if options.feature_columns else \
         [k for k in range(len(names)) if k not in taken]
     if len(set(features)) != len(features):
         raise ConfigError(f"--feature-columns {','.join(options.feature_columns)}: expected every column once")
     return _Columns(identity, label, classes, splits, features)
+
+
+def _several_splits(table: Table, names: list[str]) -> list[int]:
+    """The columns split:0, split:1, ... in the order of their numbers."""
+    found = sorted((int(name.split(":")[1]), column) for column, name in enumerate(names) if _SEVERAL_SPLITS.fullmatch(name))
+    if [number for number, _ in found] != list(range(len(found))):
+        raise bad(table.path, table.first_line, f"the columns {', '.join(table.first[column] for _, column in found)[:80]}",
+                  "splits numbered from 0 without gaps: split:0, split:1, ...")
+    return [column for _, column in found]
 
 
 def _named(table: Table, name: str) -> int:
@@ -190,7 +200,7 @@ def numbered_order(path: str, known: NodeTable) -> np.ndarray:
 
 def with_nodes(known: NodeTable, order: np.ndarray, names, draft: Draft) -> Draft:
     """The draft of the edges, completed by what the table says of the nodes, in the given order."""
-    draft.node_names = names
+    draft.node_names, draft.nodes_path = names, known.path
     draft.features = None if known.features is None else known.features[order]
     draft.labels = None if known.labels is None else known.labels[order]
     draft.split = None if known.split is None else known.split[:, order]
@@ -199,18 +209,18 @@ def with_nodes(known: NodeTable, order: np.ndarray, names, draft: Draft) -> Draf
 
 
 def write_nodes(file, graph: Graph, names: list[str]):
-    """The table of nodes of a graph, with a header, in a form that read_nodes reads back."""
+    """The table of nodes of a graph, with a header by which read_nodes finds every column without being told."""
     extra = graph.extra
     features = graph.features.to_dense() if isinstance(graph.features, SparseRows) else graph.features
     feature_names = extra.get("feature_names")
     if not feature_names or len(feature_names) != graph.n_features:
         feature_names = [f"x{k}" for k in range(graph.n_features)]
+    feature_names = [f"feature {name}" if _TAKEN_NAMES.fullmatch(name) else name for name in feature_names]
     classes = extra.get("class_names") if len(extra.get("class_names", ())) == graph.n_classes else None
-    label_head = [f"label:{name}" for name in classes or range(graph.n_classes)] if graph.multilabel else \
-        [extra.get("label_column", "label")]
+    label_head = [f"label:{name}" for name in classes or range(graph.n_classes)] if graph.multilabel else ["label"]
     split_head = ["split"] if len(graph.split) == 1 else [f"split:{k}" for k in range(len(graph.split))]
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([extra.get("id_column", "id"), *label_head, *split_head, *feature_names])
+    writer.writerow(["id", *label_head, *split_head, *feature_names])
     for node, name in enumerate(names):
         label = graph.labels[node]
         shown = label.tolist() if graph.multilabel else ["" if label < 0 else classes[label] if classes else int(label)]

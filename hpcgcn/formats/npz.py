@@ -9,7 +9,7 @@ import numpy as np
 from hpcgcn.errors import FileError, GraphError
 from hpcgcn.formats.archive import Archive
 from hpcgcn.formats.draft import (Draft, ReadOptions, checked_csr, checked_dense, checked_labels, checked_names, csr_edges,
-                                  split_from_masks)
+                                  split_from_masks, weight_notes)
 from hpcgcn.formats.output import atomic_file
 from hpcgcn.graph.csr import row_numbers
 from hpcgcn.graph.data import SPLIT_NAMES, Graph, SparseRows
@@ -50,7 +50,8 @@ def _read_plain(where: str, archive: Archive) -> Draft:
     return Draft(lambda: csr_edges(indptr, indices), n_nodes, features=_features(where, archive, "x", n_nodes),
                  labels=None if labels is None else checked_labels(f"{where} (y)", labels, n_nodes),
                  split=_masks(where, archive, n_nodes, "train", "val", "test"),
-                 n_classes=_scalar(archive, "n_classes"), node_names=_names(where, archive, n_nodes))
+                 n_classes=_scalar(archive, "n_classes"), node_names=_names(where, archive, n_nodes),
+                 notes=weight_notes(where, "data", archive.get("data")))
 
 
 def _read_heterophilous(where: str, archive: Archive) -> Draft:
@@ -83,7 +84,8 @@ def _read_benchmark(where: str, archive: Archive) -> Draft:
         features = checked_dense(f"{where} (attr_matrix)", archive["attr_matrix"], n_nodes)
     labels = archive.get("labels")
     return Draft(lambda: ((rows, columns) for columns, rows in csr_edges(indptr, indices)), n_nodes, features=features,
-                 labels=None if labels is None else checked_labels(f"{where} (labels)", labels, n_nodes))
+                 labels=None if labels is None else checked_labels(f"{where} (labels)", labels, n_nodes),
+                 notes=weight_notes(where, "adj_data", values))
 
 
 def _features(where: str, archive: Archive, prefix: str, n_nodes: int):

@@ -13,7 +13,7 @@ import numpy as np
 
 from hpcgcn.errors import ConfigError, FileError, GraphError
 from hpcgcn.formats.archive import Archive
-from hpcgcn.formats.draft import Draft, ReadOptions, checked_dense, checked_labels, split_from_lists, wrong_entry
+from hpcgcn.formats.draft import Draft, ReadOptions, checked_dense, checked_labels, split_from_lists, unused_weights, wrong_entry
 from hpcgcn.formats.files import bad, inside, present
 from hpcgcn.formats.integers import counted, numbered_edges, numbered_lines
 from hpcgcn.formats.output import atomic_folder
@@ -63,7 +63,8 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
     return Draft(lambda: counted(numbered_edges(table, (0, 1), False, n_nodes), path, *_announced(raw)), n_nodes,
                  lines=lambda: numbered_lines(table, (0, 1), False, n_nodes), features=features,
                  labels=None if labels is None else checked_labels(label_path, labels, n_nodes, partial(row_line, label_path)),
-                 split=_split(root, options.name, n_nodes), source=os.path.basename(os.path.abspath(root)))
+                 split=_split(root, options.name, n_nodes), source=os.path.basename(os.path.abspath(root)),
+                 notes=[unused_weights("edge-feat", raw)] if present(raw, "edge-feat.csv.gz", "edge-feat.csv") else [])
 
 
 def _read_binary(raw: str, root: str, options: ReadOptions) -> Draft:

@@ -7,7 +7,7 @@ import numpy as np
 from hpcgcn.errors import FileError
 from hpcgcn.formats.draft import Draft, ReadOptions
 from hpcgcn.formats.output import atomic_file
-from hpcgcn.formats.torch_objects import array, draft_from_tensors, load_torch, package, tensors_of
+from hpcgcn.formats.torch_objects import MASKS, array, draft_from_tensors, load_torch, package, tensors_of
 from hpcgcn.graph.csr import row_numbers
 from hpcgcn.graph.data import Graph
 
@@ -27,12 +27,11 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
     fields = found if isinstance(found, dict) else found.to_dict() if hasattr(found, "to_dict") else None
     if not isinstance(fields, dict) or "edge_index" not in fields:
         raise FileError(f"{path} holds a {type(found).__name__} without edge_index; expected one graph of PyG")
-    tensors = {name: array(f"{path} ({name})", fields[name]) for name in
-               ("edge_index", "x", "y", "train_mask", "val_mask", "test_mask") if fields.get(name) is not None}
+    tensors = {name: array(f"{path} ({name})", fields[name]) for name in ("edge_index", "x", "y") if fields.get(name) is not None}
     n_nodes = fields.get("num_nodes")
     return draft_from_tensors(path, tensors["edge_index"], n_nodes if isinstance(n_nodes, int) else None, tensors.get("x"),
-                              tensors.get("y"), {name: tensors[name] for name in ("train_mask", "val_mask", "test_mask")
-                                                 if name in tensors})
+                              tensors.get("y"), {name: fields[name] for name in MASKS if fields.get(name) is not None},
+                              [name for name in ("edge_weight", "edge_attr") if fields.get(name) is not None])
 
 
 def _check_one_graph(path: str, slices):

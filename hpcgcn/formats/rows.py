@@ -53,6 +53,15 @@ def is_whole(cell: str) -> bool:
     return _WHOLE.fullmatch(cell) is not None
 
 
+def is_number(cell: str) -> bool:
+    """Is this a number of any kind?"""
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
 class Table:
     """A text table: its separator, its header if it has one, and its rows."""
 

@@ -19,7 +19,9 @@ WRITERS = {"planetoid": ("planetoid", "write", "a folder"), "ogb": ("ogb", "writ
            "npz": ("npz", "write", "a file"), "npz-heterophilous": ("npz", "write_heterophilous", "a file"),
            "npz-gnn-benchmark": ("npz", "write_benchmark", "a file"), "mtx": ("mtx", "write", "a folder"),
            "csv": ("csv_table", "write", "a folder"), "pyg": ("pyg", "write", "a file"), "dgl": ("dgl", "write", "a file")}
-
+# What a file of each format has a place for, beyond edges, features and labels.
+_HOLDS = {"csv": ("splits", "ids", "class names", "feature names"), "mtx": ("splits", "class names", "feature names"),
+          "npz": ("splits", "ids"), "dgl-reddit": ("splits", "ids"), "npz-gnn-benchmark": ()}      # the others: splits
 
 # What wrong contents can raise where no check of their own names them: strange shapes and sizes, mostly.
 _CONTENT_ERRORS = (ValueError, TypeError, IndexError, KeyError, OverflowError, MemoryError, RecursionError)
@@ -74,6 +76,13 @@ def detect(sources: list[str]) -> str:
             return name
     raise FileError(f"{' '.join(sources)}: the format is not clear from the names; expected one of {', '.join(READERS)} before "
                     "the files, as in `hpcgcn import csv FILE -o g.h5`")
+
+
+def left_out(format_name: str, graph: Graph) -> list[str]:
+    """What the graph has and a file of this format has no place for."""
+    has = {"splits": graph.split.any(), "ids": graph.node_names is not None, "class names": graph.extra.get("class_names"),
+           "feature names": graph.extra.get("feature_names")}
+    return [name for name, there in has.items() if there and name not in _HOLDS.get(format_name, ("splits",))]
 
 
 def write_as(format_name: str, path: str, graph: Graph):

@@ -6,14 +6,18 @@ import importlib
 import os
 import re
 import warnings
+from functools import partial
 
 import numpy as np
 
 from hpcgcn.errors import ConfigError, FileError
 from hpcgcn.formats.archive import check_unpacked_size
-from hpcgcn.formats.draft import Draft, checked_dense, checked_labels, split_from_masks
+from hpcgcn.formats.draft import Draft, checked_dense, checked_labels, split_from_masks, unused_weights
 from hpcgcn.formats.files import check_readable
 from hpcgcn.graph.data import SPLIT_NAMES, Graph, SparseRows
+
+_USES = {"train_mask": "train on", "val_mask": "validate on", "test_mask": "test on"}
+MASKS = tuple(_USES)
 
 
 def package(name: str):
@@ -35,8 +39,10 @@ def load_torch(path: str | os.PathLike, classes=()):
             warnings.simplefilter("ignore")
             return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:     # a crafted or damaged file can make the loader fail in any way
-        raise FileError(f"{path} is refused: {_reason(error)}; expected a file of torch.save that loads with "
-                        "weights_only=True") from None
+        reason = _reason(error)
+        remedy = ": save tensors in place of NumPy arrays, as from torch.from_numpy(...)" if " numpy." in reason else ""
+        raise FileError(f"{path} is refused: {reason}; expected a file of torch.save that loads with "
+                        f"weights_only=True{remedy}") from None
 
 
 def _reason(error: Exception) -> str:
@@ -50,18 +56,35 @@ def _reason(error: Exception) -> str:
 
 
 def array(where: str, value) -> np.ndarray:
-    """A tensor as an array."""
-    if not hasattr(value, "detach"):
+    """A tensor as an array; FileError if it is of a kind that holds no plain numbers."""
+    torch = package("torch")
+    if not isinstance(value, torch.Tensor):
         raise FileError(f"{where} holds a {type(value).__name__}; expected a tensor")
-    value = value.detach().cpu()
     # A tensor of repeated rows may be far larger than the file, and would fill the memory.
-    if value.layout != package("torch").strided or value.nbytes > value.untyped_storage().nbytes():
+    if not value.is_nested and (value.layout != torch.strided or _is_expanded(value)):
         raise FileError(f"{where} is a sparse or expanded tensor; expected a plain one, as from .to_dense() or .contiguous()")
-    return value.float().numpy() if value.dtype == package("torch").bfloat16 else value.numpy()
+    try:
+        found = (value.float() if value.dtype == torch.bfloat16 else value).detach().numpy()
+    except (TypeError, RuntimeError):      # float8, quantised, nested, without data (meta), views of complex numbers
+        found = np.zeros(0, complex)
+    if found.dtype.kind not in "fiub":
+        kind = "nested" if value.is_nested else "meta" if value.is_meta else value.dtype
+        raise FileError(f"{where} is a tensor of another kind ({kind}); expected a plain tensor of real or whole numbers, as "
+                        "from .float() or .long()")
+    return found
 
 
-def draft_from_tensors(where: str, edges: np.ndarray, n_nodes: int | None, x, y, masks: dict) -> Draft:
-    """A draft of the usual fields: x (n, f), y (n,) or (n, c), masks {train, val, test} of (n,) or (n, n_splits)."""
+def _is_expanded(value) -> bool:
+    return not value.is_meta and value.nbytes > value.untyped_storage().nbytes()
+
+
+def draft_from_tensors(where: str, edges: np.ndarray, n_nodes: int | None, x, y, masks: dict, weights: list[str]) -> Draft:
+    """A draft of the usual fields: x (n, f), y (n,) or (n, c), masks {train_mask, ...} of (n,) or (n, n_splits).
+
+    Masks are arrays or tensors. weights: the names of fields that tell more of the edges.
+    """
+    if n_nodes is not None and n_nodes < 1:
+        raise FileError(f"{where}: num_nodes is {n_nodes}; expected the number of nodes, at least 1")
     if n_nodes is None:
         n_nodes = next((len(value) for value in (x, y) if value is not None), int(edges.max(initial=-1)) + 1)
     if edges.ndim != 2 or edges.shape[0] != 2 or edges.dtype.kind not in "iu":
@@ -69,14 +92,21 @@ def draft_from_tensors(where: str, edges: np.ndarray, n_nodes: int | None, x, y,
     wrong = edges[(edges < 0) | (edges >= n_nodes)]
     if len(wrong):
         raise FileError(f"{where}: there is an edge to node {wrong[0]}; expected ids in 0..{n_nodes - 1}")
-    split = None
-    if masks and len(masks) != 3:
-        raise FileError(f"{where} has {' and '.join(masks)} alone; expected train_mask, val_mask and test_mask, or none of them")
-    if masks:
-        split = split_from_masks(where, n_nodes, *(mask.T if mask.ndim == 2 else mask for mask in masks.values()))
+    notes = [unused_weights(", ".join(weights), where)] if weights else []
     return Draft(lambda: [(edges[0], edges[1])], n_nodes, features=None if x is None else checked_dense(f"{where} (x)", x, n_nodes),
-                 labels=None if y is None else checked_labels(f"{where} (y)", y, n_nodes), split=split,
-                 source=os.path.basename(where))
+                 labels=None if y is None else checked_labels(f"{where} (y)", y, n_nodes),
+                 split=partial(_split, where, n_nodes, masks, notes) if masks else None,
+                 source=os.path.basename(where), notes=notes)
+
+
+def _split(where: str, n_nodes: int, masks: dict, notes: list[str]) -> np.ndarray:
+    """The split of some of the three masks; one that is not there marks no node."""
+    missing = [name for name in MASKS if name not in masks]
+    if missing:
+        notes.append(f"no {' and no '.join(missing)} in {os.path.basename(where)}: " +
+                     ", ".join(f"nothing to {_USES[name]}" for name in missing))
+    found = {name: mask if isinstance(mask, np.ndarray) else array(f"{where} ({name})", mask) for name, mask in masks.items()}
+    return split_from_masks(where, n_nodes, *(found[name].T if name in found else np.zeros(n_nodes, bool) for name in MASKS))
 
 
 def tensors_of(graph: Graph) -> dict:

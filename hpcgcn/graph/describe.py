@@ -29,15 +29,14 @@ def describe(path: str | os.PathLike) -> dict:
 
 
 def _degrees(file: h5py.File) -> dict:
-    """Mean, smallest and largest number of in-neighbours, and nodes without any."""
+    """Mean, smallest and largest number of in-neighbours."""
     indptr = file["indptr"]
     n_nodes = len(indptr) - 1
-    low, high, isolated = n_nodes, 0, 0
+    low, high = n_nodes, 0
     for rows in pieces(n_nodes, 8):
         degrees = np.diff(indptr[rows.start:rows.stop + 1])
         low, high = min(low, int(degrees.min())), max(high, int(degrees.max()))
-        isolated += int(np.count_nonzero(degrees == 0))
-    return {"degree": {"mean": int(indptr[-1]) / n_nodes, "min": low, "max": high}, "isolated_nodes": isolated}
+    return {"degree": {"mean": int(indptr[-1]) / n_nodes, "min": low, "max": high}}
 
 
 def _labels(file: h5py.File) -> dict:

@@ -7,7 +7,16 @@ import os
 from hpcgcn.errors import ConfigError, FileError
 from hpcgcn.formats.output import atomic_file
 
+_ENDINGS = (".png", ".pdf", ".svg")
 _COLOURS = {"train": "#2b6cb0", "val": "#dd8e2a", "test": "#5f8f4e"}
+
+
+def check_image_name(path: str | os.PathLike):
+    """Refuse a name that does not tell what kind of image is meant."""
+    ending = os.path.splitext(path)[1]
+    if ending.lower() not in _ENDINGS:
+        raise ConfigError(f"--plot {path}: the ending {f'{ending} is not known' if ending else 'is missing'}; expected a name "
+                          f"that ends in {', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]}")
 
 
 def plot_graph(facts: dict, path: str | os.PathLike):
@@ -22,30 +31,36 @@ def plot_graph(facts: dict, path: str | os.PathLike):
     if not contents or "degree_histogram" not in contents:
         raise FileError(f"{facts['path']} holds no sound graph to draw; expected a graph or partition file")
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 3.8), constrained_layout=True)
-    _draw_degrees(left, contents)
-    _draw_classes(middle, contents, facts["header"])
+    _draw_degrees(left, contents, facts["header"]["directed"])
+    _draw_classes(middle, contents)
     _draw_words(right, facts)
     figure.suptitle(f"{os.path.basename(facts['path'])}   {facts['header'].get('source', '')}".strip(), fontsize=11)
     try:
         with atomic_file(path) as temporary:
             figure.savefig(temporary, dpi=130)
-    except ValueError as error:
-        raise FileError(f"cannot write {path}: {error}; give a name that ends in .png, .pdf or .svg, in a folder that "
-                        "exists") from None
     finally:
         plt.close(figure)
 
 
-def _draw_degrees(axes, contents: dict):
+def _draw_degrees(axes, contents: dict, directed: bool):
     bins = contents["degree_histogram"]
     axes.bar(range(len(bins)), [count for _, _, count in bins], color=_COLOURS["train"])
     names = [str(low) if low == high else f"{low}-{high}" for low, high, _ in bins]
     axes.set_xticks(range(len(bins)), names, rotation=60, fontsize=7)
-    axes.set_yscale("log")
-    axes.set(title="degree distribution", xlabel="in-neighbours", ylabel="nodes")
+    few = max(count for _, _, count in bins) < 100
+    axes.set_yscale("log", subs=(2, 5))
+    axes.set_ylim(bottom=0.5)              # a single node has a bar too
+    axes.yaxis.set_major_formatter("{x:,.0f}")
+    axes.yaxis.set_minor_formatter(lambda value, _: f"{value:.0f}" if few and value >= 1 else "")
+    axes.set(title=f"{'in-' if directed else ''}degree distribution", xlabel="in-neighbours" if directed else "neighbours",
+             ylabel="nodes")
 
 
-def _draw_classes(axes, contents: dict, head: dict):
+def _draw_classes(axes, contents: dict):
+    if not contents["labelled_nodes"]:
+        axes.text(0.5, 0.5, "no labels", ha="center", va="center", transform=axes.transAxes)
+        axes.set_axis_off()
+        return
     sizes = contents["class_sizes"]
     by_class = contents.get("split_by_class")
     axes.bar(range(len(sizes)), sizes, color="#d0d4da", label="all")
@@ -54,20 +69,24 @@ def _draw_classes(axes, contents: dict, head: dict):
         for name, counts in by_class.items():
             axes.bar(range(len(sizes)), counts, bottom=bottom, color=_COLOURS[name], label=name)
             bottom = [a + b for a, b in zip(bottom, counts)]
-        axes.legend(fontsize=7, frameon=False)
+        axes.legend(fontsize=7, frameon=False, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.17))
     axes.set(title="classes" + (" and first split" if by_class else ""), xlabel="class", ylabel="nodes")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.get_major_locator().set_params(integer=True, min_n_ticks=1)
 
 
 def _draw_words(axes, facts: dict):
     head, contents = facts["header"], facts["contents"]
-    lines = [f"nodes        {head['n_nodes']:,}",
-             f"entries      {head['n_edges']:,} ({'directed' if head['directed'] else 'both ways'})",
-             f"features     {head['n_features']:,}", f"classes      {head['n_classes']}",
-             f"mean degree  {contents['degree']['mean']:.2f}", f"isolated     {contents['isolated_nodes']:,}",
-             f"components   {contents['components']['count']:,}", f"largest      {contents['components']['largest']:,} nodes"]
+    directed, parts = head["directed"], contents["components"]
+    rows = [("nodes", f"{head['n_nodes']:,}"), ("entries", f"{head['n_edges']:,} ({'directed' if directed else 'both ways'})"),
+            ("features", f"{head['n_features']:,}"), ("classes", head["n_classes"]),
+            (f"mean {'in-' if directed else ''}degree", f"{contents['degree']['mean']:.2f}"),
+            ("isolated", f"{contents['isolated_nodes']:,}"), ("components", f"{parts['count']:,}"),
+            ("largest", f"{parts['largest']:,} nodes")]
     if "homophily" in contents:
-        lines.append(f"homophily    {contents['homophily']['edges']:.3f} (by chance {contents['homophily']['expected']:.3f})")
+        rows.append(("homophily", "{edges:.3f} (by chance {expected:.3f})".format(**contents["homophily"])))
     for number, counts in enumerate(head.get("split_counts", [])[:3]):
-        lines.append(f"split {number}      " + " / ".join(f"{n:,}" for n in counts.values()))
-    axes.text(0.0, 0.97, "\n".join(lines), family="monospace", fontsize=9, va="top", transform=axes.transAxes)
+        rows.append((f"split {number}", " / ".join(f"{n:,}" for n in counts.values())))
+    words = "\n".join(f"{name:<14}  {value}" for name, value in rows)
+    axes.text(0.0, 0.97, words, family="monospace", fontsize=9, va="top", transform=axes.transAxes)
     axes.set_axis_off()

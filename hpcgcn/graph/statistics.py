@@ -48,11 +48,11 @@ def homophily(file: h5py.File) -> dict:
 
 
 def component_sizes(file: h5py.File) -> dict:
-    """How many connected components there are, directions ignored, and the nodes of the largest."""
+    """How many connected components there are, directions ignored, the nodes of the largest, and nodes without any edge."""
     indptr = file["indptr"][...]
     sizes = np.bincount(components(indptr, file["indices"]))
     sizes = sizes[sizes > 0]
-    return {"components": {"count": len(sizes), "largest": int(sizes.max())}}
+    return {"components": {"count": len(sizes), "largest": int(sizes.max())}, "isolated_nodes": int(np.count_nonzero(sizes == 1))}
 
 
 def split_by_class(file: h5py.File) -> dict:

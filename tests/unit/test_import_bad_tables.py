@@ -64,6 +64,16 @@ def test_bad_node_tables(tmp_path, capsys, table, line, words):
     check_node_table(tmp_path, capsys, "a,b\nb,a\n", table, line, words)
 
 
+def test_the_table_of_nodes_is_named_where_it_is_wrong(tmp_path, capsys):
+    (tmp_path / "edges.csv").write_text("a,b\nb,a\n")
+    (tmp_path / "nodes.csv").write_text("id,kind,split\na,0,train\nb,1,test\n")
+    given = ["csv", tmp_path / "edges.csv", tmp_path / "nodes.csv"]
+    message = refused(tmp_path, capsys, *given)
+    assert "nodes.csv: " in message and "node 0, which has no label" in message and "edges.csv" not in message
+    message = refused(tmp_path, capsys, *given, "--split-column", "kind", "--feature-columns", "kind", "--split", "public")
+    assert "nodes.csv: " in message and "edges.csv" not in message
+
+
 def test_an_edge_to_a_node_that_is_not_there(tmp_path, capsys):
     (tmp_path / "edges.csv").write_text("a,b\nb,c\n")
     (tmp_path / "nodes.csv").write_text("id,x\na,1\nb,2\n")
@@ -128,6 +138,8 @@ def test_slips_in_edge_lists_are_found_by_line(tmp_path, capsys, text, words):
 @pytest.mark.parametrize("table, line, words", [
     ("id,label\n0,0\n1,nan\n", 3, "the label 'nan'"), ("id,label\n0,0\n1,1.5\n", 3, "the label '1.5'"),
     ("id,label\n0,0\n1,99999999999999999999\n", 3, "the label '99999"), ("id,x\n0,1\n1,1e39\n", 3, "'1e39' in the column"),
+    ("id,label,split:0,split:5\n0,0,,\n1,0,,\n", 1, "the columns split:0, split:5"),
+    ("id,label,split:1,split:2\n0,0,,\n1,0,,\n", 1, "the columns split:1, split:2"),
     ("id,label\n", 1, "no nodes"), ("id,label,split\n0,0,train\n1,,train\n", 3, "without a label")])
 def test_slips_in_node_tables(tmp_path, capsys, table, line, words):
     check_node_table(tmp_path, capsys, "0,1\n1,0\n", table, line, words)

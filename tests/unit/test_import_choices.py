@@ -1,11 +1,14 @@
 """Splits, features, components, ids and columns: what `hpcgcn import` makes of the files."""
 
 import gzip
+import os
+import sys
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refused, sound
 
 from hpcgcn.cli import main
 from hpcgcn.errors import ConfigError, GraphError
@@ -70,6 +73,27 @@ def test_splits_that_cannot_be_made():
         make_splits(parse_split("random"), np.full(5, -1, np.int32), 0, 1)
     with pytest.raises(GraphError, match="multi-label"):
         make_splits(parse_split("per-class"), np.ones((5, 2), np.uint8), 0, 1)
+
+
+@pytest.mark.parametrize("labels", [None, [-1, -1, -1]])
+def test_nothing_is_split_where_nothing_has_a_label(tmp_path, labels):
+    arrays = {"indptr": [0, 1, 2, 2], "indices": [1, 0], **({} if labels is None else {"y": labels})}
+    np.savez(tmp_path / "a.npz", **{name: np.array(values) for name, values in arrays.items()})
+    assert imported(tmp_path, tmp_path / "a.npz").split.tolist() == [[0, 0, 0]]
+
+
+@pytest.mark.parametrize("rule, words", [("given", "nodes.csv is taken"), ("auto", "nodes.csv is taken"),
+                                         ("none", "--split none")])
+def test_a_number_of_splits_where_none_is_drawn(tmp_path, capsys, edges, rule, words):
+    (tmp_path / "nodes.csv").write_text("id,label,split\n" + "".join(f"{k},0,train\n" for k in range(9)))
+    message = refused(tmp_path, capsys, edges, tmp_path / "nodes.csv", "--splits", "4", "--split", rule)
+    assert "--splits 4" in message and words in message
+
+
+def test_splits_are_in_the_order_of_their_numbers(tmp_path):
+    (tmp_path / "e.csv").write_text("0,1\n")
+    (tmp_path / "n.csv").write_text("id,split:1,label,split:0\n0,train,0,test\n1,val,0,train\n")
+    assert imported(tmp_path, tmp_path / "e.csv", tmp_path / "n.csv").split.tolist() == [[3, 1], [1, 2]]
 
 
 # -- features and components ------------------------------------------------------------------------------------------
@@ -165,6 +189,63 @@ def test_nodes_with_everything(tmp_path):
     assert graph.indices.tolist() == [1, 2] and graph.indptr.tolist() == [0, 2, 2, 2]
     assert graph.extra == {"id_column": "paper", "label_column": "topic", "feature_names": ["age", "year"],
                            "class_names": ["art", "maths"], "edge_columns": ["citing", "cited"]}
+
+
+MATRIX = "%%MatrixMarket matrix coordinate {} general\n% words 7\n2 2 2\n"
+
+
+@pytest.mark.parametrize("name, text, note", [
+    ("e.csv", "source,target,weight\n0,1,0.5\n1,0,1\n", "column weight of e.csv"),
+    ("e.csv", "0 1 3 9\n1 0 3 9\n", "columns 3, 4 of e.csv"), ("e.csv", "a,b,0.5\nb,a,1\n", "column 3 of e.csv"),
+    ("e.csv", "source,target,kind\na,b,friend\n", None), ("e.csv", "0,1\n", None),
+    ("e.mtx", MATRIX.format("real") + "1 2 1.0\n2 1 0.5\n", "values of e.mtx"),
+    ("e.mtx", MATRIX.format("integer") + "1 2 1\n2 1 11\n", "values of e.mtx"),
+    ("e.mtx", MATRIX.format("real") + "1 2 1.0\n\n2 1 1e0\n", None), ("e.mtx", MATRIX.format("pattern") + "1 2\n2 1\n", None)])
+def test_weights_of_edges_are_passed_over_aloud(tmp_path, capsys, name, text, note):
+    (tmp_path / name).write_text(text)
+    imported(tmp_path, tmp_path / name)
+    shown = capsys.readouterr().err
+    assert f"edge weights are not used: {note}" in shown if note else "weights" not in shown
+
+
+@pytest.mark.parametrize("format_name, file, name, like", [
+    ("npz", "", "data", "indices"), ("npz-gnn-benchmark", "", "adj_data", "adj_indices"),
+    ("graphsaint", "adj_full.npz", "data", "indices"), ("dgl-reddit", "reddit_graph.npz", "data", "row")])
+def test_weights_in_arrays(tmp_path, capsys, format_name, file, name, like):
+    path = sound(tmp_path, format_name)
+    archive = path / file if file else path
+    for weight, shown in ((1, False), (0.5, True)):
+        arrays = dict(np.load(archive))
+        np.savez(archive, **{**arrays, name: np.full(arrays[like].shape, weight)})
+        imported(tmp_path, path)
+        assert (f"edge weights are not used: {name} of {archive.name}" in capsys.readouterr().err) == shown
+
+
+def test_features_of_edges_in_ogb(tmp_path, capsys):
+    path = sound(tmp_path, "ogb")
+    (path / "edge-feat.csv").write_text("0.5\n")
+    imported(tmp_path, path)
+    assert "edge weights are not used: edge-feat of sound" in capsys.readouterr().err
+
+
+DGL = """
+import types, torch
+graph = types.SimpleNamespace(is_homogeneous=True, edges=lambda: torch.tensor([[0, 1], [1, 2]]), num_nodes=lambda: 3, ndata={
+    "label": torch.tensor([0, 1, 1]), "train_mask": torch.tensor([True, False, False])}, edata={"w": 0, "_ID": 0})
+load_graphs = lambda path, indices: ([graph], {})
+"""
+
+
+def test_masks_and_edge_data_of_dgl(tmp_path, capsys, monkeypatch):
+    """A stand-in for DGL: one graph with one mask, weights, and numbers of DGL's own."""
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    (tmp_path / "dgl.py").write_text(DGL)
+    (tmp_path / "a.dgl").write_bytes(b"a graph")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    assert imported(tmp_path, tmp_path / "a.dgl").split.tolist() == [[1, 0, 0]]
+    shown = capsys.readouterr().err
+    assert "edge weights are not used: w of a.dgl\n" in shown and "no val_mask and no test_mask in a.dgl" in shown
 
 
 def test_number_ids_with_gaps_become_names(tmp_path):

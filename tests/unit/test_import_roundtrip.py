@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,12 +10,14 @@ from graphs import dense, random_graph
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hpcgcn.cli import main
 from hpcgcn.formats.edges import EdgeSpool
 from hpcgcn.formats.finish import Choices, finished
 from hpcgcn.formats.splits import SplitRule
 from hpcgcn.formats.table import WRITERS, read_draft, write_as
 from hpcgcn.graph.csr import csr_from_edges
 from hpcgcn.graph.data import TEST, TRAIN, VAL, Graph, SparseRows
+from hpcgcn.graph.store import read_graph, write_graph
 
 _FEW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 _FLOATS = st.floats(-1e6, 1e6, width=32)
@@ -168,6 +171,38 @@ def test_dgl(graph):
 def test_every_format_that_is_written_is_tested_here():
     for name in WRITERS:
         assert f"test_{name.replace('-', '_')}" in globals(), name
+
+
+@pytest.mark.parametrize("format_name", ["csv", "mtx"])
+@pytest.mark.parametrize("classes", [["tea", "", "milk"], [1, "", 0]])
+def test_columns_of_other_names_are_found_without_being_told(tmp_path, monkeypatch, format_name, classes):
+    monkeypatch.chdir(tmp_path)
+    Path("e.csv").write_text("von,nach\nanna,bob\nbob,carl\n")
+    rows = "carl,{},train,1,7,-1\nanna,{},,2,7,-2\nbob,{},val,3,7,-3\n".format(*classes)
+    Path("n.csv").write_text("person,kind,use,label,id,age\n" + rows)
+    assert main("import csv e.csv n.csv --edge-columns von,nach --id-column person --label-column kind --split-column use "
+                "-o g.h5".split()) == 0
+    assert main(["export", "g.h5", "--format", format_name, "-o", "there"]) == 0
+    assert main(["import", "there", "-o", "back.h5"]) == 0
+    wanted, found = read_graph("g.h5"), read_graph("back.h5")
+    assert_same(found, wanted, names=format_name == "csv")
+    assert found.extra.get("class_names") == wanted.extra.get("class_names")
+    assert wanted.extra["feature_names"] == ["label", "id", "age"]
+    assert found.extra["feature_names"] == ["feature label", "feature id", "age"]
+
+
+_NAMED = {"node_names": np.arange(41), "extra": {"class_names": ["a", "b", "c"], "feature_names": list("vwxyz")}}
+
+
+@pytest.mark.parametrize("format_name, changes, lost", [
+    ("csv", _NAMED, None), ("mtx", _NAMED, "ids"), ("npz", _NAMED, "class names, feature names"), ("npz", {}, None),
+    ("npz-gnn-benchmark", {}, "splits"), ("npz-gnn-benchmark", _NAMED, "splits, ids, class names, feature names"),
+    ("npz-heterophilous", _NAMED, "ids, class names, feature names"), ("ogb", _NAMED, "ids, class names, feature names"),
+    ("dgl-reddit", _NAMED, "class names, feature names"), ("graphsaint", {}, None)])
+def test_what_a_format_does_not_hold_is_said(tmp_path, capsys, format_name, changes, lost):
+    write_graph(tmp_path / "g.h5", random_graph(**changes))
+    assert main(["export", str(tmp_path / "g.h5"), "--format", format_name, "-o", str(tmp_path / "there")]) == 0
+    assert capsys.readouterr().err == (f"  note: {format_name} holds no {lost}: not written\n" if lost else "")
 
 
 def test_a_form_that_a_format_cannot_hold_is_refused(tmp_path):

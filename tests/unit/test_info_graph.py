@@ -61,6 +61,54 @@ def test_the_picture_as_a_file(tmp_path, capsys, ending):
     assert "cannot write" in capsys.readouterr().err
 
 
+def test_directed_graphs_have_in_degrees(tmp_path, capsys):
+    # 0 -> 1 -> 2, and 3 alone: 0 has no in-neighbour, but is not isolated.
+    write_graph(tmp_path / "g.h5", edges_graph(4, [0, 1], [1, 2], directed=True))
+    contents = contents_of(tmp_path / "g.h5", capsys)
+    assert contents["isolated_nodes"] == 1 and contents["degree_histogram"] == [[0, 0, 2], [1, 1, 2]]
+    assert main(["info", str(tmp_path / "g.h5")]) == 0
+    shown = capsys.readouterr().out
+    assert "in-degree  " in shown and "\nin-degrees\n" in shown
+    write_graph(tmp_path / "g.h5", edges_graph(4, [0, 1], [1, 2]))
+    assert main(["info", str(tmp_path / "g.h5")]) == 0
+    assert "in-degree" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name, words", [("g", "the ending is missing"), ("g.txt", "the ending .txt is not known")])
+def test_a_picture_of_no_known_kind(tmp_path, capsys, name, words):
+    write_graph(tmp_path / "g.h5", random_graph())
+    assert main(["info", str(tmp_path / "g.h5"), "--plot", str(tmp_path / name)]) == 2
+    shown = capsys.readouterr()
+    assert words in shown.err and ".png, .pdf or .svg" in shown.err and not shown.out
+
+
+def drawn(tmp_path, monkeypatch, graph):
+    """The three fields of the picture of a graph."""
+    plt = pytest.importorskip("matplotlib.pyplot", reason="matplotlib is not installed")
+    monkeypatch.setattr(plt, "close", lambda figure: None)
+    write_graph(tmp_path / "g.h5", graph)
+    assert main(["info", str(tmp_path / "g.h5"), "--plot", str(tmp_path / "g.svg")]) == 0
+    figure = plt.gcf()
+    figure.canvas.draw()
+    monkeypatch.undo()
+    plt.close(figure)
+    return figure.axes
+
+
+def test_what_the_picture_shows(tmp_path, monkeypatch):
+    degrees, classes, words = drawn(tmp_path, monkeypatch, edges_graph(4, [0, 1], [1, 2], directed=True))
+    assert degrees.get_ylim()[0] == 0.5 and degrees.get_title() == "in-degree distribution"
+    assert all(tick == int(tick) for tick in classes.get_xticks())
+    assert classes.get_legend().get_window_extent().y1 < classes.get_window_extent().y0, "the legend is below the bars"
+    assert "mean in-degree" in words.texts[0].get_text()
+
+
+def test_no_labels_in_the_picture(tmp_path, monkeypatch):
+    bare = edges_graph(4, [0, 1], [1, 2], labels=np.full(4, -1, np.int32), split=np.zeros((1, 4), np.uint8))
+    _, classes, _ = drawn(tmp_path, monkeypatch, bare)
+    assert [text.get_text() for text in classes.texts] == ["no labels"] and not classes.axison
+
+
 def test_bars():
     assert text.bars([("a", 100), ("long", 1), ("c", 0)], width=10).splitlines() == ["     a  100  ##########", "  long    1  .",
                                                                                      "     c    0"]
