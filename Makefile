@@ -73,7 +73,7 @@ demo: $(INSTALLED)
 test: test-unit test-launching test-mpi
 
 test-unit: $(TESTABLE)
-	$(BIN)/python -m pytest $(NOT_LAUNCHING) -n $(WORKERS) --dist worksteal
+	$(BIN)/python -m pytest $(NOT_LAUNCHING) -n $(WORKERS) --dist loadfile
 
 # The same tests on every number of ranks; a deadlock ends in a time-out, not in a wait.
 test-mpi: $(TESTABLE)

@@ -52,9 +52,11 @@ NOTES = """- Cora, Citeseer, Pubmed: Kipf and Welling's settings as published; n
 - Amazon-Photo: the settings were chosen among about ten by test scores on the splits of seed 0, where the first choice (dropout
   0.5, weight decay 5e-5, 200 epochs) gave 89.5 ± 1.4 over ten splits. The row here is of other splits (seed 10), which no
   choice has seen.
-- Models without a published number use sage.toml, gcn.toml and gcnii.toml, which were tuned for no data set, but for GCNII on
-  Amazon-Photo (chosen between two by the validation score of one split; gcnii.toml stays at chance there) and GCN and GCNII on
-  BlogCatalog (larger steps without decay: with gcn.toml no class becomes likely enough).
+- Models without a published number use sage.toml, gcn.toml and gcnii.toml, which were tuned for no data set, but for GCN on
+  BlogCatalog (larger steps without decay: with gcn.toml no class becomes likely enough) and GCNII on Amazon-Photo, Coauthor-CS and
+  BlogCatalog, whose settings were chosen among about ten, three and four by the validation scores of three splits, with other seeds
+  (gcnii.toml stays near chance on Photo and BlogCatalog, and is 6 points lower on Coauthor-CS).
+- 1 and 4 ranks draw the same numbers for the same seed, so rows differ by rounding and what it grows into.
 - Tolokers: accuracy (its authors report ROC AUC). BlogCatalog: micro-F1.
 """
 

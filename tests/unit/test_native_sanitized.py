@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.timeout(600)               # a compilation and a suite, perhaps beside others
+
 ROOT = pathlib.Path(__file__).parents[2]
 SANITIZERS = "-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
 SUITE = ["test_backends.py", "test_backends_codecs.py", "test_backends_fused.py", "test_native.py"]
