@@ -67,5 +67,6 @@ def _import(args: argparse.Namespace) -> int:
 
 
 def _words(framework: str, shape) -> str:
-    return (f"{shape.model} with {shape.layers} layers, {shape.n_features} features, {shape.n_classes} classes, names and layouts "
-            f"of {framework}")
+    linear = f", the last {shape.linear_layers} plain linear" if shape.linear_layers else ""
+    return (f"{shape.model} with {shape.layers} layers{linear}, {shape.n_features} features, {shape.n_classes} classes, names and "
+            f"layouts of {framework}")
