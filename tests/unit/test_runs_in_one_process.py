@@ -18,7 +18,7 @@ def test_a_run_does_not_keep_the_memory_of_those_before(tmp_path):
     try:
         for number in range(3):
             train_model(random_graph(), make_config({"epochs": 1, "quiet": True, "output": str(tmp_path), "name": str(number)}))
-            alive.append(sum(isinstance(thing, Field) for thing in gc.get_objects()))
+            alive.append(sum(type(thing) is Field for thing in gc.get_objects()))
     finally:
         gc.enable()
     assert alive[0] > 0 and alive == alive[:1] * 3
