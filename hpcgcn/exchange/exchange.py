@@ -37,17 +37,17 @@ class Exchange:
         self.received = backend.zeros((n_landing, width)) if landings is None else None
         # Where each route's rows land: slices of `received`, or arrays of the caller's own.
         self.landings = [self.received[r.landing] for r in routes] if landings is None else landings
-        coded = policy.error_feedback or policy.residual
+        remembers = policy.error_feedback or policy.residual
         shapes = [(len(r.outgoing), width) for r, width in zip(routes, self.out_widths)]
-        self.feedback = Feedback(backend, policy.codec, policy.residual, shapes) if coded else None
+        self.feedback = Feedback(backend, policy.codec, policy.residual, shapes) if remembers else None
         self.smoothing = (RunningAverage(backend, (n_landing, width), policy.smoothing, policy.smoothing_correction)
                           if policy.smoothing else None)
         incoming = max((len(r.incoming) * w for r, w in zip(routes, self.in_widths)), default=0)
         self.change = backend.zeros((incoming,)) if policy.residual else None
         # Codecs read whole rows: some columns of longer ones are packed for them first.
-        packs = not coded and not policy.codec.exact and any(r.source_columns is not None for r in routes)
+        packs = not remembers and not policy.codec.exact and any(r.source_columns is not None for r in routes)
         self.packed = backend.zeros((max(n_rows * w for n_rows, w in shapes),)) if packs else None
-        as_they_are = policy.codec.exact and policy.staleness == 0 and not coded
+        as_they_are = policy.codec.exact and policy.staleness == 0 and not remembers
         in_place = as_they_are and (landings is None or source is not None)
         self._messages = Messages(
             comm, backend, tag, [r.peer for r in routes],

@@ -44,6 +44,7 @@ class SingleStrategy(Strategy):
 
         backward = transposed(local.inner_t)
         from_loss = transposed(local.inner_t.with_columns(local.trains)) if for_loss else backward
+
         def there(hop):
             n_trained = local.n_train[0] if last(hop) else n
             return WholeAggregation(backend, forward, hop.source.value, hop.target.value, False, stores, hop.number, reuse(forward),
