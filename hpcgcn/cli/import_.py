@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     choices, options = _choices(args), _options(args)
     folder = _output_folder(args.output, args.source)
     # Temporary files go where the graph goes: there is room for it, and they are gone when it is written or not.
-    with _stopped_tidily(), tempfile.TemporaryDirectory(prefix=".import-", dir=folder) as options.scratch:
+    with _stopped_tidily(), _scratch(folder) as options.scratch:
         format_name, draft = read_draft(args.source[1:] if chosen else args.source, chosen, options)
         with finished(draft, choices, options.scratch) as (graph, notes):
             write_graph(args.output, graph, command=text.command_line(), settings={"format": format_name, **_given(args)})
@@ -95,6 +95,23 @@ def _stopped_tidily():
     finally:
         if before is not None:
             signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def _scratch(folder: str):
+    """A temporary folder. SIGTERM waits until it is known to be removed, and until modules are loaded: some that are written in C
+    lose an exception that comes in between."""
+    from hpcgcn.formats.table import load_readers
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        load_readers()
+        made = tempfile.TemporaryDirectory(prefix=".import-", dir=folder)
+    except BaseException:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        raise
+    with made as path:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        yield path
 
 
 def _output_folder(path: str, sources: list[str]) -> str:

@@ -37,6 +37,12 @@ def _module(name: str):
     return importlib.import_module(f"hpcgcn.formats.{name}")
 
 
+def load_readers():
+    """Import what reads all formats, which `read_draft` would do as it goes."""
+    for module in READERS.values():
+        _module(module)
+
+
 def read_draft(sources: list[str], format_name: str | None = None, options: ReadOptions | None = None) -> tuple[str, Draft]:
     """(format, draft) of some files; without a format it is found out."""
     if not sources:
