@@ -29,12 +29,14 @@ INSTALLED = $(VENV)/.installed
 TESTABLE = $(VENV)/.testable
 
 # The tests that start MPI jobs of their own.
-LAUNCHING = tests/whole tests/e2e tests/cuda/test_train.py
+LAUNCHING = $(shell grep -lE "^from (launch|many_runs) " tests/*/test_*.py)
 # Of these, the ones whose jobs can as well be on several hosts.
-SPREADABLE = tests/whole tests/e2e/test_command_line.py tests/e2e/test_bad_input.py tests/e2e/test_interruptions.py
+SPREADABLE = $(filter-out tests/cuda/% tests/clusters/test_lab% tests/clusters/test_faults.py tests/formats/% tests/models/%,$(LAUNCHING))
+# The tests that run on every number of ranks, started by mpiexec.
+ON_RANKS = $(wildcard tests/*/test_mpi_*.py)
 LAB = jobs/lab/hosts --hosts 2
 # The others run side by side, in this many processes.
-NOT_LAUNCHING = tests/unit tests/grad tests/cuda --ignore tests/cuda/test_train.py
+NOT_LAUNCHING = $(filter-out $(LAUNCHING) $(ON_RANKS),$(wildcard tests/*/test_*.py))
 WORKERS = 2
 
 .PHONY: help setup demo test test-unit test-mpi test-launching test-mpich test-lab test-gpu cluster-deps peers clean
@@ -78,8 +80,8 @@ test-unit: $(TESTABLE)
 # The same tests on every number of ranks; a deadlock ends in a time-out, not in a wait.
 test-mpi: $(TESTABLE)
 	set -e; for ranks in 1 2 3 4; do \
-	  echo "== tests/mpi on $$ranks ranks"; \
-	  timeout 600 $(MPIEXEC) -n $$ranks $(BIN)/python -m pytest --with-mpi -q tests/mpi $(MPI_TEST_FLAGS); \
+	  echo "== $(words $(ON_RANKS)) files on $$ranks ranks"; \
+	  timeout 600 $(MPIEXEC) -n $$ranks $(BIN)/python -m pytest --with-mpi -q $(ON_RANKS) $(MPI_TEST_FLAGS); \
 	done
 
 test-launching: $(TESTABLE)
@@ -90,14 +92,14 @@ test-mpich:
 
 test-lab: $(TESTABLE)
 	set -e; for ranks in 2 3 4; do \
-	  echo "== tests/mpi on $$ranks ranks on 2 hosts"; \
-	  timeout 600 $(LAB) --ranks $$ranks -- $(BIN)/python -m pytest --with-mpi -q tests/mpi $(MPI_TEST_FLAGS); \
+	  echo "== $(words $(ON_RANKS)) files on $$ranks ranks on 2 hosts"; \
+	  timeout 600 $(LAB) --ranks $$ranks -- $(BIN)/python -m pytest --with-mpi -q $(ON_RANKS) $(MPI_TEST_FLAGS); \
 	done
 	HPCGCN_TEST_HOSTS=2 $(BIN)/python -m pytest $(SPREADABLE)
 
 test-gpu: $(TESTABLE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[cuda12]'
-	$(BIN)/python -m pytest tests/cuda tests/unit -k cuda
+	$(BIN)/python -m pytest tests/cuda tests/operations -k cuda
 
 cluster-deps:
 	jobs/lab/install-packages

@@ -138,7 +138,7 @@ class LinkCut(Kind):
 
     needs_hosts = True
     code_counts = False                  # Open MPI 5.0.11 returns 0 when it has lost a host, whatever came before
-    words = ("no headway", "link")
+    words = ("no progress", "link")
     moments = ("epoch", "checkpoint")
 
     def strike(self, job):

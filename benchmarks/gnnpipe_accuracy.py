@@ -4,7 +4,7 @@
     HPCGCN_TEST_DATA=... python benchmarks/gnnpipe_accuracy.py --graphs squirrel --ways exact 2-stages --seeds 0
 
 A pipeline's numbers depend on its chunks and their order alone, not on how many ranks share the layers or a chunk
-(tests/whole/test_history.py holds every grid to one serial reference). So each run takes place on one rank, with the chunks that
+(tests/strategies/test_history.py holds every grid to one serial reference). So each run takes place on one rank, with the chunks that
 the grid would have; --ranks runs the grid itself. Every finished run is kept in results/gnnpipe-accuracy.jsonl and not repeated.
 Writes benchmarks/results/gnnpipe-accuracy.md.
 """

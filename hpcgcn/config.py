@@ -116,7 +116,7 @@ class Config:
     checkpoint_every: int = setting(50, "run", "epochs between checkpoints; 0: only at the end", low=0)
     keep: int = setting(2, "run", "checkpoints to keep", low=1)
     time_limit: float = setting(0.0, "run", "stop cleanly after this many minutes; 0: no limit", low=0.0)
-    stall_timeout: float = setting(300.0, "run", "end the job if a rank makes no headway for this many seconds; 0: wait for ever",
+    stall_timeout: float = setting(300.0, "run", "end the job if a rank makes no progress for this many seconds; 0: wait for ever",
                                    low=0.0)
     quiet: bool = setting(False, "run", "print only the summary")
 

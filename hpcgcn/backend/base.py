@@ -7,7 +7,7 @@ Three rules hold for all of them:
   says otherwise. A block of rows is passed as a contiguous view `x[start:stop]`. n and width may be 0 or odd.
 * Nothing is random but through a key: the same key and node ids give the same bits on every backend.
 
-Random bits. `key` is a pair of 32-bit words (hpcgcn.random.key). For node `id` and column `c` the counter of
+Random bits. `key` is a pair of 32-bit words (hpcgcn.philox.key). For node `id` and column `c` the counter of
 Philox4x32-10 is `(c // 8, id & 0xffffffff, id >> 32, 0)`. Its four output words w0..w3 serve eight columns, 16
 bits each, low half first: column 8k+0 is `w0 & 0xffff`, 8k+1 is `w0 >> 16`, 8k+2 is `w1 & 0xffff`, and so on.
 

@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 
-from hpcgcn import random
+from hpcgcn import philox
 from hpcgcn.backend import cuda_device, cuda_sparse
 from hpcgcn.backend.base import Backend
 from hpcgcn.backend.cuda_kernels import (BLOCK, C_NAMES, NULL, Kernels, aligned, blocks, boolean, flat_shape, lanes_for,
@@ -329,8 +329,8 @@ def _load(comm):
     """CuPy and this rank's number on its host. If one rank has no CuPy or no device, all ranks say so together."""
     if comm is None:
         return cuda_device.load_cupy(), 0
-    from hpcgcn.mpi.world import agree, local_rank
-    with agree(comm):
+    from hpcgcn.mpi.world import collective_errors, local_rank
+    with collective_errors(comm):
         cupy = cuda_device.load_cupy()
     return cupy, local_rank(comm)[0]
 
@@ -340,7 +340,7 @@ def _key_arguments(key) -> tuple:
 
 
 def _dropout_arguments(key, threshold: int) -> tuple:
-    scale = random.dropout_scale(threshold) if threshold else 1.0
+    scale = philox.dropout_scale(threshold) if threshold else 1.0
     return *_key_arguments(key if threshold else None), np.uint32(threshold), np.float32(scale)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from hpcgcn import random
+from hpcgcn import philox
 from hpcgcn.backend.base import Backend, Message
 
 EPSILON = 1e-5                          # LayerNorm's
@@ -123,12 +123,12 @@ class ReferenceBackend(Backend):
         if threshold:
             columns = matrix.indices[first:last].astype(np.uint64)
             entry_ids = np.repeat(ids[start:stop], np.diff(matrix.indptr[start:stop + 1])).astype(np.uint64)
-            words = random.philox((columns // np.uint64(8), entry_ids & np.uint64(0xFFFFFFFF),
+            words = philox.philox_words((columns // np.uint64(8), entry_ids & np.uint64(0xFFFFFFFF),
                                    entry_ids >> np.uint64(32), 0), key)
             lane = (columns % np.uint64(8)).astype(np.int64)
             word = np.choose(lane // 2, words)
             bits = np.where(lane % 2 == 0, word & np.uint64(0xFFFF), word >> np.uint64(16))
-            values = np.where(bits >= threshold, values * self.dtype.type(random.dropout_scale(threshold)), 0)
+            values = np.where(bits >= threshold, values * self.dtype.type(philox.dropout_scale(threshold)), 0)
         out.weights[first:last] = values
 
     # -- dense ----------------------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ class ReferenceBackend(Backend):
         with np.errstate(all="ignore"):
             noise = np.float32(0.5)
             if key is not None:
-                noise = random.bits16(key, ids, width).astype(np.float32) / np.float32(65536)
+                noise = philox.bits16(key, ids, width).astype(np.float32) / np.float32(65536)
             q = np.floor((rows - zero[:, None]) / step[:, None] + noise)
             q = np.where(step[:, None] > 0, np.clip(q, 0, levels), 0)
             q = np.nan_to_num(q, nan=0.0).astype(np.uint8)
@@ -237,11 +237,11 @@ class ReferenceBackend(Backend):
         self._drop(x, out, key, threshold, ids, 0)
 
     def _drop(self, x, out, key, threshold, ids, first_column):
-        keep = random.bits16(key, ids, first_column + x.shape[1])[:, first_column:] >= threshold
-        out[...] = np.where(keep, x * self.dtype.type(random.dropout_scale(threshold)), 0)
+        keep = philox.bits16(key, ids, first_column + x.shape[1])[:, first_column:] >= threshold
+        out[...] = np.where(keep, x * self.dtype.type(philox.dropout_scale(threshold)), 0)
 
     def random_bits(self, key, ids, out):
-        out[...] = random.bits16(key, ids, out.shape[1])
+        out[...] = philox.bits16(key, ids, out.shape[1])
 
     # -- losses -------------------------------------------------------------------------------------------------------
     def softmax_cross_entropy(self, logits, labels, scale, dlogits):

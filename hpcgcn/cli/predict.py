@@ -39,8 +39,8 @@ def _model(comm, args):
     from hpcgcn.cli.evaluate import overrides
     from hpcgcn.cli.weights import constants
     from hpcgcn.errors import ConfigError
-    from hpcgcn.mpi.world import agree
-    with agree(comm):
+    from hpcgcn.mpi.world import collective_errors
+    with collective_errors(comm):
         if (args.run is None) == (args.weights is None):
             raise ConfigError("predict takes either the folder of a run or --weights FILE, and then the graph")
         if constants(args) and args.run is not None:

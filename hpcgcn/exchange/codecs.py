@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpcgcn import random
+from hpcgcn import philox
 from hpcgcn.errors import ConfigError
 
 QUANTISED = (1, 2, 4, 8)
@@ -25,10 +25,10 @@ class Draw:
     seed: int
     epoch: int
     layer: int
-    lane: int = 0                    # tells apart the senders of gradients for the same node
+    stream: int = 0                    # tells apart the senders of gradients for the same node
 
-    def key(self, purpose: int, lane: int = 0) -> tuple[int, int]:
-        return random.key(self.seed, self.epoch, self.layer, purpose, lane)
+    def key(self, purpose: int, stream: int = 0) -> tuple[int, int]:
+        return philox.key(self.seed, self.epoch, self.layer, purpose, stream)
 
 
 @dataclass
@@ -120,7 +120,7 @@ class BitsCodec(Codec):
         bits = self.bits(rate)
         if bits in self.plain:
             return self.plain[bits].encode(backend, x, rows, rate, draw, data)
-        key = None if self.nearest else draw.key(random.ROUNDING, draw.lane)
+        key = None if self.nearest else draw.key(philox.ROUNDING, draw.stream)
         backend.quantise(x, rows.index, rows.ids, bits, key, self.wide, data)
 
     def decode(self, backend, data, rows, rate, draw, out):
@@ -144,7 +144,7 @@ class SubsetCodec(Codec):
         """The columns of this epoch and layer, sorted, as a backend array."""
         wanted = (width, max(1, int(width / rate)), draw.seed, draw.epoch, draw.layer)
         if self._chosen[0] != wanted:
-            order = random.permutation(draw.key(random.COLUMNS), width)
+            order = philox.permutation(draw.key(philox.COLUMNS), width)
             self._chosen = (wanted, backend.from_host(np.sort(order[:wanted[1]]).astype(np.int32)))
         return self._chosen[1]
 
@@ -175,10 +175,10 @@ class NodesCodec(Codec):
 
     def chosen(self, rows: Rows, rate: float, draw: Draw) -> np.ndarray:
         """Positions of the rows that travel: a node is chosen for all layers, directions and receivers of an epoch."""
-        which = random.key(draw.seed, draw.epoch, 0, random.NODES), rate
+        which = philox.key(draw.seed, draw.epoch, 0, philox.NODES), rate
         if rows.drawn[0] != which:
             # Asked for the size, the code and the decoding of every layer's message: drawn once an epoch.
-            bits = random.bits16(which[0], rows.host_ids, 1)[:, 0]
+            bits = philox.bits16(which[0], rows.host_ids, 1)[:, 0]
             rows.drawn = which, np.flatnonzero(bits < self.share(rate) * 65536)
         return rows.drawn[1]
 

@@ -1,7 +1,7 @@
 """One exchange: the rows of one layer and direction, coded, sent, and used now or an epoch later.
 
     start(x, epoch)      code and send rows of x
-    finish() -> rows     what the receiver uses this epoch, (n_landing, width)
+    finish() -> rows     what the receiver uses this epoch, (n_received, width)
 
 Staleness 0 waits in `finish` for what `start` sent. With staleness 1 `start` first takes in what was sent an epoch ago,
 then sends; `finish` returns at once. One set of buffers serves both, because a message is always taken in before the
@@ -17,30 +17,30 @@ import numpy as np
 from hpcgcn.exchange.codecs import Draw
 from hpcgcn.exchange.memory import Feedback, RunningAverage
 from hpcgcn.exchange.messages import Messages
-from hpcgcn.exchange.terms import Meter, Policy, Route
+from hpcgcn.exchange.types import Meter, Policy, Route
 
 
 class Exchange:
     """Rows of one layer and direction; built once, with buffers and persistent requests that are reused."""
 
-    def __init__(self, comm, backend, routes: list[Route], n_landing: int, width: int, policy: Policy, *, seed: int,
-                 layer: int, tag: int, landings: list | None = None, source=None):
-        """landings: arrays of the caller's for each route's rows. source: the array that `start` will always be given.
+    def __init__(self, comm, backend, routes: list[Route], n_received: int, width: int, policy: Policy, *, seed: int,
+                 layer: int, tag: int, receive_arrays: list | None = None, source=None):
+        """receive_arrays: arrays of the caller's for each route's rows. source: the array that `start` will always be given.
 
         Exact rows that are used at once move without copies where MPI can reach them: they are sent from the source, which must
-        not change from `start` to `finish`, and arrive where they are used. In landings of the caller's that is done only if a
+        not change from `start` to `finish`, and arrive where they are used. In receive_arrays of the caller's that is done only if a
         source is given too: they are written from `start` to `finish`.
         """
         self.backend, self.routes, self.width, self.policy = backend, routes, width, policy
         self.seed, self.layer = seed, layer
         self._set_widths()
-        self.received = backend.zeros((n_landing, width)) if landings is None else None
+        self.received = backend.zeros((n_received, width)) if receive_arrays is None else None
         # Where each route's rows land: slices of `received`, or arrays of the caller's own.
-        self.landings = [self.received[r.landing] for r in routes] if landings is None else landings
+        self.receive_arrays = [self.received[r.receive_slice] for r in routes] if receive_arrays is None else receive_arrays
         remembers = policy.error_feedback or policy.residual
         shapes = [(len(r.outgoing), width) for r, width in zip(routes, self.out_widths)]
         self.feedback = Feedback(backend, policy.codec, policy.residual, shapes) if remembers else None
-        self.smoothing = (RunningAverage(backend, (n_landing, width), policy.smoothing, policy.smoothing_correction)
+        self.smoothing = (RunningAverage(backend, (n_received, width), policy.smoothing, policy.smoothing_correction)
                           if policy.smoothing else None)
         incoming = max((len(r.incoming) * w for r, w in zip(routes, self.in_widths)), default=0)
         self.change = backend.zeros((incoming,)) if policy.residual else None
@@ -48,11 +48,11 @@ class Exchange:
         packs = not remembers and not policy.codec.exact and any(r.source_columns is not None for r in routes)
         self.packed = backend.zeros((max(n_rows * w for n_rows, w in shapes),)) if packs else None
         as_they_are = policy.codec.exact and policy.staleness == 0 and not remembers
-        in_place = as_they_are and (landings is None or source is not None)
+        in_place = as_they_are and (receive_arrays is None or source is not None)
         self._messages = Messages(
             comm, backend, tag, [r.peer for r in routes],
             [self._rows_in_place(r, source) if as_they_are and source is not None else None for r in routes],
-            [backend.message_over(array) if in_place else None for array in self.landings])
+            [backend.message_over(array) if in_place else None for array in self.receive_arrays])
         self._wait_for_all = True
         self._anew = False
         self._active = None                       # the messages in flight
@@ -65,12 +65,12 @@ class Exchange:
         self.out_widths = [self.width if r.out_width is None else r.out_width for r in self.routes]
         self.in_widths = [self.width if r.in_width is None else r.in_width for r in self.routes]
 
-    def aim(self, routes: list[Route], landings: list):
+    def retarget(self, routes: list[Route], receive_arrays: list):
         """From the next start on move other rows. Nothing is in flight, and nothing is remembered from message to message."""
         if self._sent_epoch is not None or self.stateful:
             raise RuntimeError("an exchange with messages in flight, or with a memory, cannot be aimed anew")
-        self._messages.aim([route.peer for route in routes])
-        self.routes, self.landings = routes, landings
+        self._messages.retarget([route.peer for route in routes])
+        self.routes, self.receive_arrays = routes, receive_arrays
         self._set_widths()
 
     # -- the two calls of the engine ----------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ class Exchange:
         self._wait_for_all = synchronous
 
     def finish(self):
-        """The rows to use this epoch, (n_landing, width). Valid until the next start."""
+        """The rows to use this epoch, (n_received, width). Valid until the next start."""
         if self._wait_for_all:
             self._drain()
             self._result = self.received
@@ -99,17 +99,17 @@ class Exchange:
         return not self._wait_for_all
 
     # -- sending ------------------------------------------------------------------------------------------------------
-    def _draw(self, lane: int, epoch: int) -> Draw:
-        return Draw(self.seed, epoch, self.layer, lane)
+    def _draw(self, stream: int, epoch: int) -> Draw:
+        return Draw(self.seed, epoch, self.layer, stream)
 
     def _send(self, x, epoch: int):
         rate, codec, backend = self.policy.rate.rate(epoch), self.policy.codec, self.backend
         began = time.perf_counter()
         sizes = []
         for k, route in enumerate(self.routes):
-            draw = self._draw(route.out_lane, epoch)
+            draw = self._draw(route.out_stream, epoch)
             out_bytes = codec.nbytes(backend, route.outgoing, self.out_widths[k], rate, draw)
-            in_bytes = codec.nbytes(backend, route.incoming, self.in_widths[k], rate, self._draw(route.in_lane, epoch))
+            in_bytes = codec.nbytes(backend, route.incoming, self.in_widths[k], rate, self._draw(route.in_stream, epoch))
             sizes.append((out_bytes, in_bytes))
             outgoing, incoming = self._messages.reserve(k, out_bytes, in_bytes)
             if len(route.outgoing) and self._messages.sent_from[k] is None:
@@ -175,11 +175,11 @@ class Exchange:
     def _decode(self, k, route):
         backend, message = self.backend, self._messages.incoming(k)
         backend.after_receive(message)
-        target = self.landings[k]
+        target = self.receive_arrays[k]
         arrived = target
         if self.change is not None:
             arrived = self.change[:len(route.incoming) * self.in_widths[k]].reshape(target.shape)
-        draw = self._draw(route.in_lane, self._sent_epoch)
+        draw = self._draw(route.in_stream, self._sent_epoch)
         self.policy.codec.decode(backend, message.array[:self._sizes[k][1]], route.incoming, self._sent_rate, draw, arrived)
         if self.change is not None:
             backend.axpby(1.0, target, 1.0, arrived, target)
@@ -192,7 +192,7 @@ class Exchange:
 
     def _state_arrays(self) -> dict:
         arrays = ({"received": self.received} if self.received is not None
-                  else {f"landing_{route.peer}": array for route, array in zip(self.routes, self.landings)})
+                  else {f"received_{route.peer}": array for route, array in zip(self.routes, self.receive_arrays)})
         if self.smoothing is not None:
             arrays["average"] = self.smoothing.average
         memory = self.feedback.memory if self.feedback is not None else []

@@ -17,7 +17,7 @@ class Messages:
         self._buffers = [None] * len(peers)      # (outgoing, incoming) of each peer
         self._transfers = {}                     # by the sizes of the messages
 
-    def aim(self, peers: list[int]):
+    def retarget(self, peers: list[int]):
         """From now on to and from these peers, nothing of it in place."""
         if peers != self.peers:
             self.free()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from hpcgcn.errors import ConfigError
 from hpcgcn.exchange.codecs import NodesCodec, fixed_rate, make_codec
-from hpcgcn.exchange.terms import Policy
+from hpcgcn.exchange.types import Policy
 from hpcgcn.exchange.schedules import Linear, Schedule, parse_schedule
 
 DEFAULT_RATE = {"bits": "8", "subset": "4", "nodes": "10"}

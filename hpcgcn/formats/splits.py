@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpcgcn import random
+from hpcgcn import philox
 from hpcgcn.errors import ConfigError, GraphError
 from hpcgcn.graph.data import TEST, TRAIN, VAL
 
@@ -90,4 +90,4 @@ def _per_class_split(amounts, labels, labelled, seed: int) -> np.ndarray:
 
 
 def _shuffled(nodes: np.ndarray, seed: int) -> np.ndarray:
-    return nodes[random.permutation(random.key(seed, 0, 0, random.ORDER), len(nodes))]
+    return nodes[philox.permutation(philox.key(seed, 0, 0, philox.ORDER), len(nodes))]

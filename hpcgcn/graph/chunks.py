@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpcgcn import random
+from hpcgcn import philox
 from hpcgcn.errors import ConfigError
 from hpcgcn.graph.csr import take_indptr, permuted_indices
 from hpcgcn.graph.data import Graph, Part, SparseRows
@@ -63,7 +63,7 @@ def chunk_parts(indptr: np.ndarray, indices: np.ndarray, n_chunks: int, method: 
         return block_parts(weights, n_chunks)
     pieces = PIECES if n_nodes >= _METIS_NODES_A_PART * PIECES * n_chunks else 1
     parts = metis_parts(*metis_adjacency(indptr, indices, symmetric=True), pieces * n_chunks, "cut", seed, weights)
-    shuffled = random.permutation(random.key(seed, 0, 1, random.ORDER), pieces * n_chunks)
+    shuffled = philox.permutation(philox.key(seed, 0, 1, philox.ORDER), pieces * n_chunks)
     return without_empty_parts((shuffled // pieces)[parts].astype(np.int32), n_chunks)
 
 

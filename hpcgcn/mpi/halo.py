@@ -14,7 +14,7 @@ class Neighbour:
     rank: int
     send_rows: np.ndarray            # (n_send,) int32 local rows, in the order of the peer's halo slice
     halo: slice                      # rows of my halo that this peer owns
-    landing: slice                   # where its gradients land: a slice of all send_rows, concatenated
+    receive_slice: slice                   # where its gradients land: a slice of all send_rows, concatenated
 
 
 @dataclass
@@ -58,10 +58,10 @@ def find_halo(comm, offsets: np.ndarray, rank: int, indices: np.ndarray):
 
 def make_plan(comm, counts: np.ndarray, wanted: list[np.ndarray]) -> HaloPlan:
     """The plan from per-owner halo counts and, for each rank, my local rows that it wants."""
-    neighbours, halo_at, landing_at = [], 0, 0
+    neighbours, halo_at, receive_at = [], 0, 0
     for rank, (n_halo, rows) in enumerate(zip(counts, wanted)):
         if n_halo or len(rows):
             neighbours.append(Neighbour(rank, rows.astype(np.int32), slice(halo_at, halo_at + int(n_halo)),
-                                        slice(landing_at, landing_at + len(rows))))
-        halo_at, landing_at = halo_at + int(n_halo), landing_at + len(rows)
-    return HaloPlan(comm, neighbours, halo_at, landing_at)
+                                        slice(receive_at, receive_at + len(rows))))
+        halo_at, receive_at = halo_at + int(n_halo), receive_at + len(rows)
+    return HaloPlan(comm, neighbours, halo_at, receive_at)

@@ -1,6 +1,6 @@
 """MPI moves messages only inside MPI calls, and moves them in the order in which it got them.
 
-The first is why work is cut into blocks of rows and `poke` is called between them. The second is why a long message is
+The first is why work is cut into blocks of rows and `progress` is called between them. The second is why a long message is
 cut into pieces and MPI gets only some of them at a time: what comes later and is wanted sooner (the sum of the gradients,
 the acknowledgement of a message of the other direction) waits behind these pieces, not behind all halo rows of an epoch.
 
@@ -17,7 +17,7 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-from hpcgcn.mpi.watchdog import headway
+from hpcgcn.mpi.watchdog import heartbeat
 
 # Below the 64 KiB up to which MPI over TCP sends at once; longer ones wait for the receiver to look up and say go.
 PIECE_BYTES = 60 * 1024
@@ -113,7 +113,7 @@ class InFlight:
         self._held_back.extend(transfer.sends)
         self.hand_over()
 
-    def poke(self, hand_over: bool = True):
+    def progress(self, hand_over: bool = True):
         """Let MPI move what can be moved now, and give it more if there is room."""
         idle = 0
         # One look handles one event a connection; the next may be waiting already. Nothing to look for does not mean that
@@ -155,7 +155,7 @@ class InFlight:
 
     def _retire(self, done: list[int] | None):
         if done:
-            headway()
+            heartbeat()
         for at in sorted(done or (), reverse=True):
             piece = self._pieces[at]
             piece.transfer.n_open -= 1
@@ -180,9 +180,9 @@ def sum_in_place(comm, *arrays):
     requests = [comm.Iallreduce(MPI.IN_PLACE, array) for array in arrays]
     pause_ends = time.perf_counter() + PAUSE_SECONDS
     while not MPI.Request.Testall(requests):
-        _in_flight.poke(hand_over=time.perf_counter() > pause_ends)
+        _in_flight.progress(hand_over=time.perf_counter() > pause_ends)
         os.sched_yield()
-    _in_flight.poke()                        # the network is free again: the optimiser need not be done first
+    _in_flight.progress()                        # the network is free again: the optimiser need not be done first
 
 
 class Progress:
@@ -192,9 +192,9 @@ class Progress:
         self.comm = comm
         self.seconds = 0.0               # spent here
 
-    def poke(self):
-        """Let MPI move what can be moved now. Called after a block of work, so it counts as headway."""
-        headway()
+    def progress(self):
+        """Let MPI move what can be moved now. Called after a block of work, so it counts as a heartbeat."""
+        heartbeat()
         began = time.perf_counter()
-        _in_flight.poke()
+        _in_flight.progress()
         self.seconds += time.perf_counter() - began

@@ -1,7 +1,7 @@
 """Ends a job that has come to a standstill, with a message that names the rank and host that hold it up.
 
 Every rank has a thread that writes a heartbeat file each second: a count, and where the rank is. If a rank's own work makes
-no headway for the stall limit, its thread looks at everyone's files: a count that stands still belongs to a process that is
+no progress for the stall limit, its thread looks at everyone's files: a count that stands still belongs to a process that is
 stopped or gone. Files, because they need neither MPI (which is what hangs) nor open ports, and because all ranks must share
 the run's folder for checkpoints anyway. Counts are compared with this rank's own clock, so clocks of hosts need not agree.
 """
@@ -20,7 +20,7 @@ import time
 
 BEAT_SECONDS = 1.0
 LEAST_SILENCE, MOST_SILENCE = 3.0, 60.0      # how long a rank must give no beat to count as silent: file systems may be slow
-START_PATIENCE = 10                  # times the limit before and after the epochs: reading and partitioning make no headway
+START_PATIENCE = 10                  # times the limit before and after the epochs: reading and partitioning make no progress
 SPEAKER_SECONDS = 10.0               # how long the other ranks leave the word to the lowest that is alive
 ABORT_SECONDS = 10                   # after which a rank that could not end the job ends at least itself
 EXIT_STALLED = 1
@@ -28,13 +28,13 @@ LINE_BYTES = 256                     # of a heartbeat file
 FOLDER = ".heartbeat-"
 STALE_SECONDS = 3600.0               # the age at which a folder of a job that was killed is removed
 
-_headway = 0                         # grows whenever this process gets on
+_heartbeats = 0                         # grows whenever this process gets on
 
 
-def headway():
+def heartbeat():
     """Called wherever work gets done: a block of rows, a message that arrived, an epoch."""
-    global _headway
-    _headway += 1
+    global _heartbeats
+    _heartbeats += 1
 
 
 class Watchdog:
@@ -46,7 +46,7 @@ class Watchdog:
         self.output, self.folder, self._is_new = output, "", False
         self.host, self.hosts = socket.gethostname(), []
         self.where = "starting"
-        self.patience = START_PATIENCE       # times the limit that all ranks together may make no headway
+        self.patience = START_PATIENCE       # times the limit that all ranks together may make no progress
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
@@ -72,7 +72,7 @@ class Watchdog:
 
     @contextlib.contextmanager
     def impatient(self):
-        """A block in which all ranks make headway all the time: the limit holds as it is."""
+        """A block in which all ranks make progress all the time: the limit holds as it is."""
         self.patience = 1
         yield
         self.patience, self.where = START_PATIENCE, "ending"
@@ -107,12 +107,12 @@ class Watchdog:
 
     # -- the thread ------------------------------------------------------------------------------------------------------
     def _watch(self):
-        seen, since, self._count, next_look = _headway, time.monotonic(), 0, self.limit
+        seen, since, self._count, next_look = _heartbeats, time.monotonic(), 0, self.limit
         while not self._end.wait(BEAT_SECONDS):
             self._beat()
             waited = time.monotonic() - since
-            if _headway != seen:
-                seen, since, next_look = _headway, time.monotonic(), self.limit
+            if _heartbeats != seen:
+                seen, since, next_look = _heartbeats, time.monotonic(), self.limit
             elif waited > next_look:
                 self._judge(waited)
                 next_look *= 1.5         # while others read or partition: all look at all files, so not too often
@@ -122,15 +122,15 @@ class Watchdog:
         self._write(self._count)
 
     def _judge(self, waited: float):
-        """No headway here for too long: find out who is silent, say so, and end the job; unless headway was made meanwhile."""
-        before, seen = self._read_all(), _headway
+        """No heartbeat here for too long: find out who is silent, say so, and end the job; unless progress was made meanwhile."""
+        before, seen = self._read_all(), _heartbeats
         silence = min(max(self.limit / 5, LEAST_SILENCE), MOST_SILENCE)
         for _ in range(round(silence / BEAT_SECONDS)):
             if self._end.wait(BEAT_SECONDS):
                 return
             self._beat()
         after = self._read_all()
-        if _headway != seen:
+        if _heartbeats != seen:
             return
         silent = [rank for rank in after if rank != self.rank and after[rank][0] == before[rank][0]]
         if silent or waited > self.patience * self.limit:
@@ -148,10 +148,10 @@ class Watchdog:
     def _message(self, waited: float, silent: list[int], beats: dict) -> str:
         names = ", ".join(f"rank {rank} on host {self.hosts[rank]} ({beats[rank][1]})" for rank in silent)
         if silent:
-            return (f"no headway for {waited:.0f} s: {names} gives no sign of life (stopped, out of memory, or its host is gone); "
+            return (f"no progress for {waited:.0f} s: {names} gives no sign of life (stopped, out of memory, or its host is gone); "
                     f"ending the job; start it again with --resume auto")
         places = ", ".join(f"rank {rank} on host {self.hosts[rank]}: {where}" for rank, (_, where) in beats.items())
-        return (f"no headway for {waited:.0f} s although all ranks are alive ({places}): a link may be down or very slow; "
+        return (f"no progress for {waited:.0f} s although all ranks are alive ({places}): a link may be down or very slow; "
                 f"ending the job; a longer --stall-timeout waits longer, --resume auto goes on from the last checkpoint")
 
 

@@ -41,7 +41,7 @@ def local_rank(comm) -> tuple[int, int]:
 
 
 @contextlib.contextmanager
-def agree(comm):
+def collective_errors(comm):
     """Run a block that may fail on some ranks only: if it fails on any, every rank raises the same error.
 
     The message of the lowest rank that failed counts. Other exceptions than HpcgcnError pass through and abort the job.

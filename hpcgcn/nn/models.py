@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpcgcn import random
+from hpcgcn import philox
 from hpcgcn.errors import ConfigError
 from hpcgcn.nn.fields import Field, Workspace
 from hpcgcn.nn.parameters import Parameters, Spec
 from hpcgcn.nn.steps import (Bias, Dropout, Epilogue, IdentityMapping, InitialResidual, Linear, SparseInput,
-                             SparseLinear, cannot_wait, run_backward, run_weigh)
+                             SparseLinear, eager_weight_gradients, run_backward, run_weight_gradients)
 
 MODELS = ("gcn", "sage", "gcnii", "resgcn")
 
@@ -79,25 +79,25 @@ class Model:
     embeddings: list[Field]          # the output of every hidden layer
 
     def __post_init__(self):
-        self.urgent = [cannot_wait(steps) for steps in self.blocks]
+        self.eager = [eager_weight_gradients(steps) for steps in self.blocks]
 
-    def forward(self, number: int, rows, moment):
+    def forward(self, number: int, rows, context):
         """Run block `number` on a range of rows."""
         for step in self.blocks[number]:
-            step.forward(rows, moment)
+            step.forward(rows, context)
 
-    def backward(self, number: int, rows, moment):
+    def backward(self, number: int, rows, context):
         """Run block `number` backwards on a range of rows."""
-        run_backward(self.blocks[number], self.urgent[number], rows, moment)
+        run_backward(self.blocks[number], self.eager[number], rows, context)
 
     def clear(self, number: int, rows):
         """Run block `number` backwards on rows whose gradients are zero."""
         for step in reversed(self.blocks[number]):
             step.clear(rows)
 
-    def weigh(self, number: int, rows, moment):
+    def weight_gradients(self, number: int, rows, context):
         """Add up the gradients of the block's matrices on these rows, which have been run backwards."""
-        run_weigh(self.blocks[number], self.urgent[number], rows, moment)
+        run_weight_gradients(self.blocks[number], self.eager[number], rows, context)
 
 
 def check_shape(shape: Shape):
@@ -157,7 +157,7 @@ class Builder:
     def __init__(self, backend, shape: Shape, parameters: Parameters, workspace: Workspace, inputs: Inputs):
         self.backend, self.shape, self.parameters = backend, shape, parameters
         self.workspace, self.inputs = workspace, inputs
-        self.threshold = random.dropout_threshold(shape.dropout)
+        self.threshold = philox.dropout_threshold(shape.dropout)
         self.blocks, self.hops, self.embeddings = [[]], [], []
         self.ones = None
 
@@ -176,14 +176,14 @@ class Builder:
         self.hops.append(hop)
         self.blocks.append([])
 
-    def input_field(self, value, lane: int = 0) -> Field:
+    def input_field(self, value, stream: int = 0) -> Field:
         """Dense input rows with dropout, as a field without gradient."""
         width = value.shape[1]
         source = Field("input", value, None, width)
         if not self.threshold:
             return source
-        dropped = self.workspace.field("dropped input", lane, width, grad=None)
-        self.add(Dropout(self.backend, source, dropped, self.inputs.ids, 1, self.threshold, lane))
+        dropped = self.workspace.field("dropped input", stream, width, grad=None)
+        self.add(Dropout(self.backend, source, dropped, self.inputs.ids, 1, self.threshold, stream))
         return dropped
 
     def input_linear(self, source, target: Field, weight, adds=False, draws=True):
@@ -273,7 +273,7 @@ class Builder:
     def _precomputed_layer(self, weight, weight_self, d_out) -> Field:
         """Layer 1 on A x, computed once: no traffic and no aggregation in the epoch loop."""
         y = self.workspace.field("y", 1, d_out)
-        self.add(Linear(self.backend, self.input_field(self.inputs.aggregated, lane=1), y, weight))
+        self.add(Linear(self.backend, self.input_field(self.inputs.aggregated, stream=1), y, weight))
         if weight_self is not None:
             self.add(Linear(self.backend, self.input_field(self.inputs.dense), y, weight_self, adds=True))
         return y

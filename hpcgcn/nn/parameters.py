@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpcgcn import random
+from hpcgcn import philox
 
 
 @dataclass
@@ -88,7 +88,7 @@ def initial_value(spec: Spec, seed: int, number: int) -> np.ndarray:
     if spec.fill != "glorot":
         return np.full(spec.shape, float(spec.fill))
     limit = np.sqrt(6.0 / (spec.shape[0] + spec.shape[1]))
-    draws = random.uniform(random.key(seed, 0, number, random.INIT), spec.size)
+    draws = philox.uniform(philox.key(seed, 0, number, philox.INIT), spec.size)
     return ((2.0 * draws - 1.0) * limit).reshape(spec.shape)
 
 

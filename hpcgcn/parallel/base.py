@@ -1,7 +1,7 @@
 """What a strategy is: it carries out a model's hops, and decides which rows become complete when.
 
-    push(rows, moment)   these rows of the input are ready: keep them, send what others need
-    pull(moment)         yields ranges of rows of the output, complete, as soon as they are
+    push(rows, context)   these rows of the input are ready: keep them, send what others need
+    pull(context)         yields ranges of rows of the output, complete, as soon as they are
 
 All rows of a hop are pushed before the first pull, each row once. A strategy gives one aggregation a hop and direction:
 A going forward (values), its transpose going back (gradients).
@@ -14,7 +14,7 @@ from typing import Iterator
 import numpy as np
 
 from hpcgcn.nn.models import Hop
-from hpcgcn.nn.steps import Moment
+from hpcgcn.nn.steps import PassContext
 
 Rows = tuple[int, int]
 
@@ -27,10 +27,10 @@ class Aggregation:
 
     multiply_adds = 0                # of its sparse product on this rank, a pass
 
-    def push(self, rows: Rows, moment: Moment):
+    def push(self, rows: Rows, context: PassContext):
         raise NotImplementedError
 
-    def pull(self, moment: Moment) -> Iterator[Rows]:
+    def pull(self, context: PassContext) -> Iterator[Rows]:
         raise NotImplementedError
 
 
@@ -116,16 +116,16 @@ class Storage:
         return self.source if self.store is None else self.store
 
 
-def multiply(backend, matrix, x, out, blocks: list[Rows], accumulate: bool = False, poke=lambda: None) -> Iterator[Rows]:
-    """out[rows] (= or +=) A[rows] x for blocks of rows; yields each when it is complete. `poke` is called in between."""
+def multiply(backend, matrix, x, out, blocks: list[Rows], accumulate: bool = False, progress=lambda: None) -> Iterator[Rows]:
+    """out[rows] (= or +=) A[rows] x for blocks of rows; yields each when it is complete. `progress` is called in between."""
     *passes, last = backend.gather_passes(x)
     for part in passes:
         for rows in blocks:
             backend.spmm(matrix, part, out, rows=rows, accumulate=accumulate)
-            poke()
+            progress()
     for rows in blocks:
         backend.spmm(matrix, last, out, rows=rows, accumulate=accumulate)
-        poke()
+        progress()
         yield rows
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 
 from hpcgcn.exchange.exchange import Exchange
-from hpcgcn.exchange.terms import Policy
+from hpcgcn.exchange.types import Policy
 from hpcgcn.mpi.progress import Progress, recognise_hosts
 from hpcgcn.nn.steps import Epilogue
 from hpcgcn.parallel.base import Aggregation, Strategy, gathers_gradient, scales
@@ -40,7 +40,7 @@ class TransposedAggregation(Aggregation):
     """out (= or +=) A x: gather columns, multiply, scatter rows; block by block.
 
     Without `gather` the columns are there already, left by the hop before; without `scatter` they stay, for the hop after.
-    `on_columns(rows, moment)` is called for rows of the product as soon as they are there. `lands_whole`: what arrives
+    `on_columns(rows, context)` is called for rows of the product as soon as they are there. `lands_whole`: what arrives
     is complete rows, in their place.
     """
 
@@ -54,25 +54,25 @@ class TransposedAggregation(Aggregation):
         largest = max(stop - start for start, stop in map(layout.local_rows, range(layout.n_blocks)))
         self.whole = layout.backend.zeros((largest, out.shape[1])) if adds and scatter else None
 
-    def push(self, rows, moment):
+    def push(self, rows, context):
         """Blocks come in order; a rank without rows pushes empty ones, which is how it starts to receive."""
         block, layout = self.pushed, self.layout
         self.pushed = (block + 1) % layout.n_blocks
         start, stop = layout.rows(layout.rank, block)
         columns = layout.columns(layout.rank, self.x.shape[1])
         layout.backend.copy(self.x[rows[0]:rows[1], columns], self.slice_in[start:stop])
-        self.gather[block].start(self.x, moment.epoch)
-        self.progress.poke()
+        self.gather[block].start(self.x, context.epoch)
+        self.progress.progress()
 
-    def pull(self, moment):
+    def pull(self, context):
         for block in range(self.layout.n_blocks):
             if self.gather:
                 for read in self.product.reads[block]:
                     self.gather[read].finish()
-            self._multiply(block, moment)
+            self._multiply(block, context)
             if not self.scatter:             # no row is ever complete: the next hop goes on with the columns
                 continue
-            self.scatter[block].start(self.slice_out, moment.epoch)
+            self.scatter[block].start(self.slice_out, context.epoch)
             if self.only_aggregates:         # goes on at once: it need not see its columns arrive
                 yield 0, 0
             elif block:
@@ -85,14 +85,14 @@ class TransposedAggregation(Aggregation):
         for exchange in self.gather:         # blocks that nothing read
             exchange.finish()
 
-    def _multiply(self, block: int, moment):
+    def _multiply(self, block: int, context):
         layout = self.layout
         for rank in range(layout.size):
             rows = layout.rows(rank, block)
             layout.backend.spmm(self.product.matrix, self.slice_in, self.slice_out, rows=rows)
             if self.on_columns:
-                self.on_columns(rows, moment)
-            self.progress.poke()
+                self.on_columns(rows, context)
+            self.progress.progress()
 
     def _complete(self, block: int):
         """Put the columns of a block together, as they come from all ranks."""
@@ -102,7 +102,7 @@ class TransposedAggregation(Aggregation):
         target = self.out[start:stop] if self.whole is None else self.whole[:stop - start]
         width, mine = target.shape[1], layout.rows(layout.rank, block)
         backend.copy(self.slice_out[mine[0]:mine[1]], target[:, layout.columns(layout.rank, width)])
-        for route, piece in zip(exchange.routes, exchange.landings):
+        for route, piece in zip(exchange.routes, exchange.receive_arrays):
             if len(piece) and not self.lands_whole:      # more ranks than columns: some own none
                 backend.copy(piece, target[:, layout.columns(route.peer, width)])
         if self.whole is not None:

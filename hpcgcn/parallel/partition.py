@@ -12,7 +12,7 @@ import numpy as np
 
 from hpcgcn.exchange.codecs import Rows as MessageRows
 from hpcgcn.exchange.exchange import Exchange
-from hpcgcn.exchange.terms import Policy, Route
+from hpcgcn.exchange.types import Policy, Route
 from hpcgcn.mpi.progress import Progress, recognise_hosts
 from hpcgcn.parallel.base import (Aggregation, GatherStores, Strategy, gathers_gradient, multiply, reuse,
                                   row_blocks, scales, split_blocks)
@@ -21,7 +21,7 @@ from hpcgcn.parallel.base import (Aggregation, GatherStores, Strategy, gathers_g
 FORWARD_TAG, BACKWARD_TAG, EVALUATION_TAG = 1000, 2000, 3000
 
 
-class Cut:
+class PartitionedMatrices:
     """The matrices and message routes that all hops of a partitioned graph share."""
 
     def __init__(self, backend, local, normalisation: str, for_loss: bool = False):
@@ -58,48 +58,48 @@ class Cut:
             if direction == "forward":
                 routes.append(Route(neighbour.rank, owned, None, halo, neighbour.halo))
             else:
-                landed = MessageRows(None, owned.ids, owned_ids)
+                received = MessageRows(None, owned.ids, owned_ids)
                 # Several ranks send gradients for the same node: each draws its own rounding.
-                routes.append(Route(neighbour.rank, halo, neighbour.halo, landed, neighbour.landing,
-                                    out_lane=local.plan.comm.rank + 1, in_lane=neighbour.rank + 1))
+                routes.append(Route(neighbour.rank, halo, neighbour.halo, received, neighbour.receive_slice,
+                                    out_stream=local.plan.comm.rank + 1, in_stream=neighbour.rank + 1))
         return routes
 
 
 class HaloForward(Aggregation):
     """out = A_inner x + A_outer halo(x)."""
 
-    def __init__(self, cut: Cut, x, out, exchange: Exchange, blocking: bool, stores: GatherStores, turn: int,
+    def __init__(self, matrices: PartitionedMatrices, x, out, exchange: Exchange, blocking: bool, stores: GatherStores, turn: int,
                  progress: Progress, last: bool):
-        self.cut, self.x, self.out, self.exchange = cut, x, out, exchange
+        self.matrices, self.x, self.out, self.exchange = matrices, x, out, exchange
         self.blocking, self.progress = blocking, progress
-        self.storage = stores.storage("owned", x, turn, reuse(cut.inner))
-        self.halo_storage = stores.storage("halo", exchange.received, turn, reuse(cut.outer))
+        self.storage = stores.storage("owned", x, turn, reuse(matrices.inner))
+        self.halo_storage = stores.storage("halo", exchange.received, turn, reuse(matrices.outer))
         width = out.shape[1]
-        self.everywhere = row_blocks(0, cut.n_interior, width), row_blocks(cut.n_interior, cut.n_owned, width)
-        inside, outside = cut.n_train
-        self.for_loss = row_blocks(0, inside, width), row_blocks(cut.n_interior, cut.n_interior + outside, width)
+        self.everywhere = row_blocks(0, matrices.n_interior, width), row_blocks(matrices.n_interior, matrices.n_owned, width)
+        inside, outside = matrices.n_train
+        self.for_loss = row_blocks(0, inside, width), row_blocks(matrices.n_interior, matrices.n_interior + outside, width)
         self.last = last
-        self.multiply_adds = (cut.n_entries_for_loss if last else cut.inner.nnz + cut.outer.nnz) * width
+        self.multiply_adds = (matrices.n_entries_for_loss if last else matrices.inner.nnz + matrices.outer.nnz) * width
 
-    def push(self, rows, moment):
+    def push(self, rows, context):
         self.storage.keep(rows)
-        if rows[1] == self.cut.n_owned:                     # boundary rows come last: now all of them are ready
-            self.exchange.start(self.x, moment.epoch)
-        self.progress.poke()
+        if rows[1] == self.matrices.n_owned:                     # boundary rows come last: now all of them are ready
+            self.exchange.start(self.x, context.epoch)
+        self.progress.progress()
 
-    def pull(self, moment):
-        backend, cut = self.cut.backend, self.cut
+    def pull(self, context):
+        backend, matrices = self.matrices.backend, self.matrices
         if self.blocking:
             self.exchange.finish()
-        poke, rows = self.progress.poke, self.storage.rows
-        interior, boundary = self.for_loss if self.last and moment.training else self.everywhere
-        yield from multiply(backend, cut.inner, rows, self.out, interior, poke=poke)
-        for _ in multiply(backend, cut.inner, rows, self.out, boundary, poke=poke):
+        progress, rows = self.progress.progress, self.storage.rows
+        interior, boundary = self.for_loss if self.last and context.training else self.everywhere
+        yield from multiply(backend, matrices.inner, rows, self.out, interior, progress=progress)
+        for _ in multiply(backend, matrices.inner, rows, self.out, boundary, progress=progress):
             pass
         halo = self._stored(self.exchange.finish())
-        first = cut.n_interior
+        first = matrices.n_interior
         blocks = [(start - first, stop - first) for start, stop in boundary]
-        for start, stop in multiply(backend, cut.outer, halo, self.out[first:], blocks, True, poke):
+        for start, stop in multiply(backend, matrices.outer, halo, self.out[first:], blocks, True, progress):
             yield first + start, first + stop
 
     def _stored(self, halo):
@@ -111,40 +111,40 @@ class HaloForward(Aggregation):
 class HaloBackward(Aggregation):
     """dx (= or +=) A_inner^T dz, plus what the ranks that read my rows send: their A_outer^T dz."""
 
-    def __init__(self, cut: Cut, dz, dx, adds: bool, halo_gradient, exchange: Exchange, blocking: bool, stores: GatherStores,
+    def __init__(self, matrices: PartitionedMatrices, dz, dx, adds: bool, halo_gradient, exchange: Exchange, blocking: bool, stores: GatherStores,
                  turn: int, progress: Progress, last: bool):
-        self.inner_t, self.outer_t = cut.transposes_of_loss if last else cut.transposes
-        self.cut, self.dz, self.dx, self.adds, self.exchange = cut, dz, dx, adds, exchange
+        self.inner_t, self.outer_t = matrices.transposes_of_loss if last else matrices.transposes
+        self.matrices, self.dz, self.dx, self.adds, self.exchange = matrices, dz, dx, adds, exchange
         self.blocking, self.progress = blocking, progress
-        self.storage = stores.storage("owned", dz, turn, reuse(cut.transposes[0]))
+        self.storage = stores.storage("owned", dz, turn, reuse(matrices.transposes[0]))
         self.halo_gradient = halo_gradient                  # (n_halo, width), what the exchange sends
         width = dz.shape[1]
-        self.interior = row_blocks(0, cut.n_interior, width)
-        self.boundary = row_blocks(cut.n_interior, cut.n_owned, width)
-        self.halo = row_blocks(0, cut.local.n_halo, width)
+        self.interior = row_blocks(0, matrices.n_interior, width)
+        self.boundary = row_blocks(matrices.n_interior, matrices.n_owned, width)
+        self.halo = row_blocks(0, matrices.local.n_halo, width)
         self.multiply_adds = (self.inner_t.nnz + self.outer_t.nnz) * width
 
-    def push(self, rows, moment):
+    def push(self, rows, context):
         self.storage.keep(rows)
-        if rows[1] == self.cut.n_owned:
-            boundary = self.storage.rows[self.cut.n_interior:]
-            for _ in multiply(self.cut.backend, self.outer_t, boundary, self.halo_gradient, self.halo,
-                              poke=self.progress.poke):
+        if rows[1] == self.matrices.n_owned:
+            boundary = self.storage.rows[self.matrices.n_interior:]
+            for _ in multiply(self.matrices.backend, self.outer_t, boundary, self.halo_gradient, self.halo,
+                              progress=self.progress.progress):
                 pass
-            self.exchange.start(self.halo_gradient, moment.epoch)
-        self.progress.poke()
+            self.exchange.start(self.halo_gradient, context.epoch)
+        self.progress.progress()
 
-    def pull(self, moment):
-        backend, cut = self.cut.backend, self.cut
+    def pull(self, context):
+        backend, matrices = self.matrices.backend, self.matrices
         if self.blocking:
             self.exchange.finish()
-        poke, rows = self.progress.poke, self.storage.rows
-        yield from multiply(backend, self.inner_t, rows, self.dx, self.interior, self.adds, poke)
-        for _ in multiply(backend, self.inner_t, rows, self.dx, self.boundary, self.adds, poke):
+        progress, rows = self.progress.progress, self.storage.rows
+        yield from multiply(backend, self.inner_t, rows, self.dx, self.interior, self.adds, progress)
+        for _ in multiply(backend, self.inner_t, rows, self.dx, self.boundary, self.adds, progress):
             pass
         arrived = self.exchange.finish()
-        for neighbour, send_rows in zip(cut.local.plan.neighbours, cut.send_rows):
-            backend.scatter_add_rows(arrived[neighbour.landing], send_rows, self.dx)
+        for neighbour, send_rows in zip(matrices.local.plan.neighbours, matrices.send_rows):
+            backend.scatter_add_rows(arrived[neighbour.receive_slice], send_rows, self.dx)
         yield from self.boundary
 
 
@@ -155,7 +155,7 @@ class PartitionStrategy(Strategy):
                  precision: str = "fp32", for_loss: bool = False):
         """for_loss: training needs no other logits than those of training nodes."""
         self.comm, self.backend, self.model = comm, backend, model
-        self.cut = Cut(backend, local, model.shape.normalisation, for_loss)
+        self.matrices = PartitionedMatrices(backend, local, model.shape.normalisation, for_loss)
         recognise_hosts(comm)
         self.progress = Progress(comm)
         self.seed, self.blocking = seed, blocking
@@ -165,7 +165,7 @@ class PartitionStrategy(Strategy):
         self.backward = [self._backward(hop, policies(hop.number, "backward")) if gathers_gradient(hop) else None
                          for hop in model.hops]
         self.evaluation = [self._evaluation(hop, training, plain) for hop, training in zip(model.hops, self.forward)]
-        inside, outside = self.cut.n_train
+        inside, outside = self.matrices.n_train
         inner, inner_idle = split_blocks(0, inside, local.n_interior, model.shape.hidden)
         outer, outer_idle = split_blocks(local.n_interior, outside, local.n_owned, model.shape.hidden)
         self.blocks, self.idle_blocks = inner + inner_idle + outer + outer_idle, frozenset(inner_idle + outer_idle)
@@ -174,14 +174,14 @@ class PartitionStrategy(Strategy):
         exchange = self._exchange(hop, "forward", policy, tag)
         if tag == FORWARD_TAG:
             self.exchanges.append((hop.number, "forward", exchange))
-        return HaloForward(self.cut, hop.source.value, hop.target.value, exchange, self.blocking, self.stores,
+        return HaloForward(self.matrices, hop.source.value, hop.target.value, exchange, self.blocking, self.stores,
                            hop.number, self.progress, hop is self.model.hops[-1])
 
     def _backward(self, hop, policy: Policy) -> HaloBackward:
-        halo_gradient = self.backend.zeros((self.cut.local.n_halo, hop.target.width))
+        halo_gradient = self.backend.zeros((self.matrices.local.n_halo, hop.target.width))
         exchange = self._exchange(hop, "backward", policy, BACKWARD_TAG, halo_gradient)
         self.exchanges.append((hop.number, "backward", exchange))
-        return HaloBackward(self.cut, hop.target.grad, hop.source.grad, hop.source.adds(hop), halo_gradient, exchange,
+        return HaloBackward(self.matrices, hop.target.grad, hop.source.grad, hop.source.adds(hop), halo_gradient, exchange,
                             self.blocking, self.stores, hop.number, self.progress, hop is self.model.hops[-1])
 
     def _evaluation(self, hop, training: HaloForward, plain: Policy) -> HaloForward:
@@ -192,9 +192,9 @@ class PartitionStrategy(Strategy):
         return self._forward(hop, plain, EVALUATION_TAG)
 
     def _exchange(self, hop, direction: str, policy: Policy, tag: int, source=None) -> Exchange:
-        local = self.cut.local
-        n_landing = local.n_halo if direction == "forward" else local.plan.n_sent
-        return Exchange(self.comm, self.backend, self.cut.routes(direction), n_landing, hop.source.width, policy,
+        local = self.matrices.local
+        n_received = local.n_halo if direction == "forward" else local.plan.n_sent
+        return Exchange(self.comm, self.backend, self.matrices.routes(direction), n_received, hop.source.width, policy,
                         seed=self.seed, layer=hop.number, tag=tag + hop.number, source=source)
 
     def close(self):

@@ -18,12 +18,12 @@ class WholeAggregation(Aggregation):
         self.trained = row_blocks(0, n_trained, out.shape[1])
         self.multiply_adds = n_entries * out.shape[1]
 
-    def push(self, rows, moment):
+    def push(self, rows, context):
         self.storage.keep(rows)
 
-    def pull(self, moment):
+    def pull(self, context):
         yield from multiply(self.backend, self.matrix, self.storage.rows, self.out,
-                            self.trained if moment.training else self.blocks, self.adds)
+                            self.trained if context.training else self.blocks, self.adds)
 
 
 class SingleStrategy(Strategy):

@@ -86,11 +86,11 @@ class Between:
         self.values = slices.get("values between", hop, mine)          # kept for the way back, as the mask
         self.gradients = slices.get("gradients between", hop % 2, mine)
 
-    def forward(self, rows: tuple[int, int], moment):
+    def forward(self, rows: tuple[int, int], context):
         block = slice(*rows)
-        self.step.forward_columns(self.values[block], self.columns, self.ids[block], moment)
+        self.step.forward_columns(self.values[block], self.columns, self.ids[block], context)
 
-    def backward(self, rows: tuple[int, int], moment):
+    def backward(self, rows: tuple[int, int], context):
         """Back through the step: the mask of its ReLU and dropout, and the bias's gradient, which needs the masked rows too.
 
         Here the product that follows could apply the mask itself (`spmm(mask=...)`; the fused operator of the MixGCN paper,
@@ -98,4 +98,4 @@ class Between:
         the bias it saves no pass over the rows and is 4 to 16 % slower (benchmarks/results/mixgcn-masked.md).
         """
         block = slice(*rows)
-        self.step.backward_columns(self.gradients[block], self.values[block], self.columns, moment)
+        self.step.backward_columns(self.gradients[block], self.values[block], self.columns, context)

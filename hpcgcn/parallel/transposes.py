@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpcgcn.exchange.exchange import Exchange
-from hpcgcn.exchange.terms import Policy, Route
+from hpcgcn.exchange.types import Policy, Route
 from hpcgcn.parallel.slices import Layout
 
 FORWARD, BACKWARD = 0, 1
@@ -22,17 +22,17 @@ class Transposes:
 
     def _gather(self, hop, block, x, slice_in, policy, direction, training) -> Exchange:
         layout, rank, width = self.layout, self.layout.rank, x.shape[1]
-        mine, routes, landings = layout.slice_width(rank, width), [], []
+        mine, routes, receive_arrays = layout.slice_width(rank, width), [], []
         for peer in layout.peers():
             theirs = layout.slice_width(peer, width)
             outgoing, incoming = layout.message_rows(rank, block, theirs), layout.message_rows(peer, block, mine)
             if len(outgoing) or len(incoming):
                 first = layout.local_rows(block)[0]
                 routes.append(Route(peer, outgoing, slice(first, first + len(outgoing)), incoming, None,
-                                    layout.columns(peer, width), theirs, mine, out_lane=peer + 1, in_lane=rank + 1))
+                                    layout.columns(peer, width), theirs, mine, out_stream=peer + 1, in_stream=rank + 1))
                 start = layout.rows(peer, block)[0]
-                landings.append(slice_in[start:start + len(incoming)])
-        return self._exchange(hop, block, 0, routes, landings, x, width, policy, direction, training)
+                receive_arrays.append(slice_in[start:start + len(incoming)])
+        return self._exchange(hop, block, 0, routes, receive_arrays, x, width, policy, direction, training)
 
     def scatter(self, hop, slice_out, out, adds: bool, policy: Policy, direction: int, training: bool) -> list[Exchange]:
         """Columns become rows: the inverse. See `lands_whole` for where they land."""
@@ -40,29 +40,29 @@ class Transposes:
                 for block in range(self.layout.n_blocks)]
 
     def lands_whole(self, adds: bool, policy: Policy) -> bool:
-        """Do rows land in the output itself? Only if one rank has all columns, and nothing needs what landed later."""
+        """Do rows land in the output itself? Only if one rank has all columns, and nothing needs what received later."""
         return len(self.layout.aggregators) == 1 and not adds and policy.codec.exact and not policy.staleness
 
     def _scatter(self, hop, block, slice_out, out, adds, policy, direction, training) -> Exchange:
         layout, rank, width = self.layout, self.layout.rank, out.shape[1]
-        mine, routes, landings = layout.slice_width(rank, width), [], []
+        mine, routes, receive_arrays = layout.slice_width(rank, width), [], []
         for peer in layout.peers():
             theirs = layout.slice_width(peer, width)
             outgoing, incoming = layout.message_rows(peer, block, mine), layout.message_rows(rank, block, theirs)
             if len(outgoing) or len(incoming):
                 start = layout.rows(peer, block)[0]
                 routes.append(Route(peer, outgoing, slice(start, start + len(outgoing)), incoming, None, None, mine, theirs,
-                                    out_lane=-rank - 1, in_lane=-peer - 1))
+                                    out_stream=-rank - 1, in_stream=-peer - 1))
                 in_place = theirs and self.lands_whole(adds, policy)
-                landings.append(out[slice(*layout.local_rows(block))] if in_place
+                receive_arrays.append(out[slice(*layout.local_rows(block))] if in_place
                                 else layout.backend.zeros((len(incoming), theirs)))
-        return self._exchange(hop, block, 1, routes, landings, slice_out, width, policy, direction, training)
+        return self._exchange(hop, block, 1, routes, receive_arrays, slice_out, width, policy, direction, training)
 
-    def _exchange(self, hop, block, phase, routes, landings, source, width, policy, direction, training) -> Exchange:
+    def _exchange(self, hop, block, phase, routes, receive_arrays, source, width, policy, direction, training) -> Exchange:
         layout = self.layout
         number = ((hop.number * 2 + direction) * 2 + phase) * 2 + (not training)
         exchange = Exchange(layout.comm, layout.backend, routes, 0, width, policy, seed=self.seed, layer=hop.number,
-                            tag=FIRST_TAG + number * layout.n_blocks + block, landings=landings, source=source)
+                            tag=FIRST_TAG + number * layout.n_blocks + block, receive_arrays=receive_arrays, source=source)
         if training:
             name = ("forward", "backward")[direction] + ("", "_return")[phase]
             self.exchanges.append((hop.number, name, exchange))

@@ -19,7 +19,7 @@ from hpcgcn.config import Config, to_toml
 from hpcgcn.errors import CheckpointError, FileError
 from hpcgcn.graph.atomic import atomic_h5, explained, sync
 from hpcgcn.graph.header import header, open_file, write_header
-from hpcgcn.mpi.world import agree
+from hpcgcn.mpi.world import collective_errors
 
 _NAME = re.compile(r"epoch-(\d{6,})")
 
@@ -65,15 +65,15 @@ def save(comm, folder: str, snapshot: Snapshot, specs, exchanges: dict, config: 
     """Write a checkpoint; exchanges: {"1.forward": {array name: array}} of this rank. Collective."""
     final = os.path.join(folder, f"epoch-{snapshot.epoch:06d}")
     temporary = os.path.join(folder, f".writing-{snapshot.epoch:06d}")
-    with agree(comm):
+    with collective_errors(comm):
         if comm.rank == 0:
             _make_empty(temporary)
-    with agree(comm):
+    with collective_errors(comm):
         if comm.rank == 0:
             write_model(os.path.join(temporary, "model.h5"), snapshot, specs, config, command)
         if any(exchanges.values()):
             _write_exchanges(os.path.join(temporary, exchange_name(comm.rank, comm.size)), snapshot.epoch, exchanges, command)
-    with agree(comm):
+    with collective_errors(comm):
         if comm.rank == 0:
             _publish(temporary, final, folder, snapshot.epoch, keep)
 

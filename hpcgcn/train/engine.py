@@ -13,7 +13,7 @@ from hpcgcn.graph.local import build_local
 from hpcgcn.graph.whole import build_whole
 from hpcgcn.nn.fields import Field, Workspace
 from hpcgcn.nn.models import Hop, Inputs, Model, Shape, build_model
-from hpcgcn.nn.steps import Moment
+from hpcgcn.nn.steps import PassContext
 from hpcgcn.parallel.features import FeatureStrategy
 from hpcgcn.parallel.partition import PartitionStrategy
 from hpcgcn.parallel.single import SingleStrategy
@@ -125,63 +125,63 @@ class Engine:
         target = Field("aggregated input", self.backend.zeros(rows.shape), None, width)
         source = Field("input", rows, None, width)
         once = Model(self.shape, self.parameters, [[], []], [Hop(0, source, target)], target, [])
-        strategy, moment = self._strategy(once, None), Moment(self.seed, 0, False)
+        strategy, context = self._strategy(once, None), PassContext(self.seed, 0, False)
         for block in strategy.blocks:
-            strategy.evaluation[0].push(block, moment)
-        for _ in strategy.evaluation[0].pull(moment):
+            strategy.evaluation[0].push(block, context)
+        for _ in strategy.evaluation[0].pull(context):
             pass
         strategy.close()
         return target.value
 
     # -- passes -------------------------------------------------------------------------------------------------------
-    def _forward(self, aggregations, moment: Moment):
+    def _forward(self, aggregations, context: PassContext):
         """Rows in, complete rows out: the whole forward pass, for every strategy."""
         model, hops = self.model, len(self.model.hops)
         for rows in self.strategy.blocks:
-            model.forward(0, rows, moment)
+            model.forward(0, rows, context)
             if hops:
-                aggregations[0].push(rows, moment)
+                aggregations[0].push(rows, context)
         for k, aggregation in enumerate(aggregations):
-            for rows in aggregation.pull(moment):
-                model.forward(k + 1, rows, moment)
+            for rows in aggregation.pull(context):
+                model.forward(k + 1, rows, context)
                 if k + 1 < hops:
-                    aggregations[k + 1].push(rows, moment)
+                    aggregations[k + 1].push(rows, context)
 
-    def _backward(self, moment: Moment):
+    def _backward(self, context: PassContext):
         """Gradients of the logits in, parameter gradients added up."""
         model, aggregations = self.model, self.strategy.backward
         for rows in self.strategy.blocks:
             if rows in self.strategy.idle_blocks:
                 model.clear(len(aggregations), rows)
-                self._push_gradient(len(aggregations), rows, moment)
+                self._push_gradient(len(aggregations), rows, context)
             else:
-                self._backward_block(len(aggregations), rows, moment)
+                self._backward_block(len(aggregations), rows, context)
         for k in reversed(range(len(aggregations))):
             if aggregations[k] is None:
                 return
-            for rows in aggregations[k].pull(moment):
-                self._backward_block(k, rows, moment)
+            for rows in aggregations[k].pull(context):
+                self._backward_block(k, rows, context)
 
-    def _backward_block(self, number: int, rows, moment: Moment):
-        self.model.backward(number, rows, moment)
+    def _backward_block(self, number: int, rows, context: PassContext):
+        self.model.backward(number, rows, context)
         if self.blocking:
-            self.model.weigh(number, rows, moment)
-        self._push_gradient(number, rows, moment)
+            self.model.weight_gradients(number, rows, context)
+        self._push_gradient(number, rows, context)
         if not self.blocking:                            # others wait for what was pushed, nobody for this
-            self.model.weigh(number, rows, moment)
+            self.model.weight_gradients(number, rows, context)
 
-    def _push_gradient(self, number: int, rows, moment: Moment):
+    def _push_gradient(self, number: int, rows, context: PassContext):
         aggregation = self.strategy.backward[number - 1] if number else None
         if aggregation is not None:
-            aggregation.push(rows, moment)
+            aggregation.push(rows, context)
 
     def train_pass(self, epoch: int) -> float:
         """Forward, loss, backward; gradients are this rank's share. Returns this rank's sum of the losses of train nodes."""
-        moment = Moment(self.seed, epoch, True)
-        self._forward(self.strategy.forward, moment)
+        context = PassContext(self.seed, epoch, True)
+        self._forward(self.strategy.forward, context)
         self.parameters.zero_grad()
         loss = self._loss()
-        self._backward(moment)
+        self._backward(context)
         return loss
 
     def _loss(self) -> float:
@@ -193,7 +193,7 @@ class Engine:
 
     def evaluate(self):
         """Exact logits of the local rows with the current parameters, on the backend."""
-        self._forward(self.strategy.evaluation, Moment(self.seed, 0, False))
+        self._forward(self.strategy.evaluation, PassContext(self.seed, 0, False))
         return self.model.logits.value
 
     def close(self):

@@ -12,7 +12,7 @@ from hpcgcn.config import Config, make_config
 from hpcgcn.errors import CheckpointError, ConfigError
 from hpcgcn.graph.data import Part
 from hpcgcn.graph.header import header
-from hpcgcn.mpi.world import agree, on_root
+from hpcgcn.mpi.world import collective_errors, on_root
 from hpcgcn.nn.models import parameter_specs
 from hpcgcn.nn.parameters import Parameters
 from hpcgcn.train import checkpoint
@@ -101,11 +101,11 @@ def open_model(comm, run: str, graph: str, which: str = "best", overrides: dict 
     if config.parallel == "layers":      # how it was trained; a model runs on any division of the graph
         config.parallel = "auto"
     part = load_part(comm, graph, config)
-    with agree(comm):
+    with collective_errors(comm):
         snapshot = checkpoint.load(folder)
         matrices = [shape for name, (_, shape) in checkpoint.load_layout(folder).items() if name.endswith(".weight")]
         values = snapshot.best.parameters if which == "best" and snapshot.best.parameters is not None else snapshot.parameters
-    with agree(comm):
+    with collective_errors(comm):
         return TrainedModel(comm, config, part, values, (matrices[0][0], matrices[-1][1]), folder, snapshot.multilabel)
 
 
@@ -124,10 +124,10 @@ def predict(comm, model: TrainedModel, path: str, what: str = "classes", layer: 
 
     Collective.
     """
-    with agree(comm):
+    with collective_errors(comm):
         local = model.rows(what, layer)
     ids, n_nodes = model.engine.local.ids, model.part.n_nodes
-    with agree(comm):
+    with collective_errors(comm):
         if comm.rank:
             gather_rows(comm, local, ids, n_nodes, None)
         else:

@@ -12,9 +12,9 @@ from hpcgcn.graph.local import build_local
 from hpcgcn.mpi.progress import Progress
 from hpcgcn.nn.models import Inputs, Shape, build_model
 from hpcgcn.nn.parameters import Parameter, StageParameters
-from hpcgcn.nn.steps import Moment
+from hpcgcn.nn.steps import PassContext
 from hpcgcn.parallel.layers.costs import measure_units
-from hpcgcn.parallel.layers.course import chunk_order, free_course, historical_entries, waiting_courses
+from hpcgcn.parallel.layers.chunk_schedule import chunk_order, free_schedule, historical_entries, waiting_schedules
 from hpcgcn.parallel.layers.division import StagePlan, balance, check_stages, find_cuts, stage_plan
 from hpcgcn.parallel.layers.grid import Grid
 from hpcgcn.parallel.layers.matrices import ChunkedGraph
@@ -71,7 +71,7 @@ class PipelineEngine(Engine):
         self.strategy = PipelineStrategy(grid, backend, self.graph, self.model, plan, policies, plain, settings, seed,
                                          Progress(grid.world))
         self.loss_gradient = self._loss_gradient() if grid.last else None
-        self._prepare_courses([len(p.hops) for p in plans])
+        self._prepare_schedules([len(p.hops) for p in plans])
         self.reads_by_age = {}           # entries that were read, by the age of what they found in epochs
 
     # -- set-up -------------------------------------------------------------------------------------------------------
@@ -98,33 +98,33 @@ class PipelineEngine(Engine):
             ends = balance(world.bcast(costs), n_stages)
         return ends, [stage_plan(self.model, cuts, ends, stage) for stage in range(n_stages)]
 
-    def _prepare_courses(self, hops_of_stages: list[int]):
-        """What an exact pass does; with history the course depends on the epoch's order."""
+    def _prepare_schedules(self, hops_of_stages: list[int]):
+        """What an exact pass does; with history the schedule depends on the epoch's order."""
         order, stage = list(range(self.graph.n_chunks)), self.grid.stage
-        self.exact_forward = waiting_courses(order, hops_of_stages, self.graph.reads)[stage]
-        backward = waiting_courses(order, hops_of_stages[::-1], self.graph.reads.T)
+        self.exact_forward = waiting_schedules(order, hops_of_stages, self.graph.reads)[stage]
+        backward = waiting_schedules(order, hops_of_stages[::-1], self.graph.reads.T)
         self.exact_backward = backward[self.grid.n_stages - 1 - stage]
 
     # -- passes -------------------------------------------------------------------------------------------------------
     def train_pass(self, epoch: int) -> float:
         """All chunks forward, all chunks back. Returns this rank's sum of the losses: 0 but on the last stage."""
-        moment, strategy = Moment(self.seed, epoch, True), self.strategy
+        context, strategy = PassContext(self.seed, epoch, True), self.strategy
         history = strategy.history
         exact = history is None or history.anew
         n_hops, order = strategy.stage.n_hops, self.order(epoch)
-        forward = self.exact_forward if exact else free_course(order, n_hops)
-        backward = self.exact_backward if exact else free_course(order[::-1], n_hops)
+        forward = self.exact_forward if exact else free_schedule(order, n_hops)
+        backward = self.exact_backward if exact else free_schedule(order[::-1], n_hops)
         self._count_reads(epoch, order, exact)
         self.parameters.zero_grad()
         if history:
             history.begin_forward()
         losses = []
         add_loss = (lambda rows: losses.append(self._chunk_loss(rows))) if self.grid.last else None
-        strategy.forward_pass(forward, moment, exact, add_loss)
+        strategy.forward_pass(forward, context, exact, add_loss)
         if history:
             history.end_forward(epoch)
             history.begin_backward()
-        strategy.backward_pass(backward, moment, exact, self._hand_over_loss if self.grid.last else None)
+        strategy.backward_pass(backward, context, exact, self._hand_over_loss if self.grid.last else None)
         return sum(losses)
 
     def order(self, epoch: int) -> list[int]:
@@ -153,7 +153,7 @@ class PipelineEngine(Engine):
 
     def evaluate(self):
         """Exact logits of the local rows on the last stage, none elsewhere."""
-        self.strategy.evaluation_pass(self.exact_forward, Moment(self.seed, 0, False))
+        self.strategy.evaluation_pass(self.exact_forward, PassContext(self.seed, 0, False))
         return self.model.logits.value if self.grid.last else self.backend.zeros((0, self.shape.n_classes))
 
     # -- accounting ---------------------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ from hpcgcn.backend import make_backend
 from hpcgcn.config import Config
 from hpcgcn.errors import CheckpointError, HpcgcnError
 from hpcgcn.exchange.policies import check_combination
-from hpcgcn.mpi.world import EXIT_RUN_AGAIN, StopRequest, agree, local_rank, on_root
-from hpcgcn.mpi.watchdog import Watchdog, headway
+from hpcgcn.mpi.world import EXIT_RUN_AGAIN, StopRequest, collective_errors, local_rank, on_root
+from hpcgcn.mpi.watchdog import Watchdog, heartbeat
 from hpcgcn.train import checkpoint
 from hpcgcn.train.accounting import ages_line, pipeline_costs, work_by_role
 from hpcgcn.train.folder import RunFolder
@@ -46,7 +46,7 @@ def threads_per_rank(comm, wanted: int) -> int:
 def open_backend(comm, config: Config):
     """The backend of the settings, with a note to the user if it is not the expected one."""
     threads = threads_per_rank(comm, config.threads)
-    with agree(comm):
+    with collective_errors(comm):
         name = config.backend
         if config.sparse_backend != "auto" and comm.rank < sparse_ranks(config, comm.size):
             name = config.sparse_backend
@@ -61,7 +61,7 @@ def train_model(source, config: Config, comm=None) -> Result:
     if comm is None:
         from hpcgcn.mpi.world import world
         comm = world()
-    with agree(comm):
+    with collective_errors(comm):
         check_combination(config)
     gc.collect()      # arrays of an earlier run of this process: they hang in cycles, and few objects do not make Python look
     with Watchdog(comm, config.output, config.stall_timeout) as watchdog:
@@ -80,7 +80,7 @@ def _train(source, config: Config, comm, watchdog: Watchdog) -> Result:
         say(f"{folder.path} is finished ({config.epochs} epochs): nothing to do")
         return Result(folder.path, finished, 0)
     chosen = on_root(comm, folder.read_choices) if config.resume != "never" else {}
-    with agree(comm):
+    with collective_errors(comm):
         trainer = Trainer(comm, backend, part, config, chosen)
     if comm.rank == 0 and trainer.chosen:
         folder.write_choices(trainer.chosen)
@@ -137,7 +137,7 @@ def _run(trainer: Trainer, folder: RunFolder, say, watchdog: Watchdog) -> Result
             late = config.time_limit and time.perf_counter() - began > 60 * config.time_limit
             epoch_began = time.perf_counter()
             watchdog.where = f"epoch {trainer.epoch}"
-            headway()
+            heartbeat()
             rate = trainer.rate.rate(trainer.epoch)
             ledger.reset()
             loss, stopped, allreduce = trainer.run_epoch(bool(request.received or late))

@@ -13,7 +13,7 @@ from hpcgcn.graph import store
 from hpcgcn.graph.chunks import Chunking, chunks_a_way, cut_runs, make_chunking, way_of_graph
 from hpcgcn.graph.data import Graph, Part, SparseRows
 from hpcgcn.graph.divide import default_partition_path, divide
-from hpcgcn.mpi.world import agree, on_root
+from hpcgcn.mpi.world import collective_errors, on_root
 from hpcgcn.parallel.layers.grid import grid_shape
 
 
@@ -33,10 +33,10 @@ def load_part(comm, source, config) -> Part:
         return _load_slice(comm, path, config)
     if on_root(comm, store.kind, path) == "graph":
         if comm.size == 1:
-            with agree(comm):
+            with collective_errors(comm):
                 return Part.whole(_checked_split(path, store.read_graph(path), config), config.split_index)
         path = on_root(comm, partition_beside, path, comm.size, config)
-    with agree(comm):
+    with collective_errors(comm):
         part = store.read_part(path, comm.rank, comm.size, config.split_index)
     return part
 
@@ -52,7 +52,7 @@ def sparse_ranks(config, n_ranks: int) -> int:
 def _load_slice(comm, path: str, config) -> Part:
     """Feature parallelism: equal runs of a graph file's nodes, or a partition file's parts; ranks that only aggregate
     own no nodes."""
-    with agree(comm):
+    with collective_errors(comm):
         n_sparse = sparse_ranks(config, comm.size)
         reader = max(comm.rank - n_sparse, 0)
         part = store.read_slice(path, reader, comm.size - n_sparse, config.split_index)
@@ -74,14 +74,14 @@ def _chunking(graph: Graph, ways: int, n_chunks: int, config) -> Chunking:
 
 def _load_way(comm, path: str, config) -> Part:
     """A pipeline of layers: the nodes of this rank's way in chunks; features are for the first stage alone."""
-    with agree(comm):
+    with collective_errors(comm):
         ways, n_chunks = _ways_and_chunks(comm, config)
     stage, way = divmod(comm.rank, ways)
     if on_root(comm, store.kind, path) == "partition":
-        with agree(comm):
+        with collective_errors(comm):
             return _way_of_parts(path, way, ways, stage == 0, comm.size, config)
     chunking = on_root(comm, lambda: _chunking(_checked_split(path, store.read_graph(path), config), ways, n_chunks, config))
-    with agree(comm):
+    with collective_errors(comm):
         graph = store.read_graph(path) if stage == 0 else store.read_structure(path)
         return way_of_graph(graph, chunking, way, config.split_index)
 

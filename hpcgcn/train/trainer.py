@@ -14,7 +14,7 @@ from hpcgcn.errors import ConfigError, DivergedError, GraphError
 from hpcgcn.exchange.policies import make_policies
 from hpcgcn.graph.data import TRAIN, Part, SparseRows
 from hpcgcn.graph.local import restrict
-from hpcgcn.mpi.world import agree
+from hpcgcn.mpi.world import collective_errors
 from hpcgcn.nn.models import Shape, parameter_specs
 from hpcgcn.nn.parameters import Adam, Parameters, StageParameters, clip_gradient
 from hpcgcn.parallel.layers.grid import make_grid
@@ -158,7 +158,7 @@ class Trainer:
 
     def restore(self, path: str) -> str:
         """Go on from a checkpoint folder; returns a note for the user, or "". Collective."""
-        with agree(self.comm):
+        with collective_errors(self.comm):
             snapshot = checkpoint.load(path)
             checkpoint.fit(snapshot, self.owner.size, path)
         p = self.parameters
@@ -170,7 +170,7 @@ class Trainer:
         return self._restore_exchanges(path)
 
     def _restore_exchanges(self, path: str) -> str:
-        with agree(self.comm):
+        with collective_errors(self.comm):
             states = checkpoint.load_exchanges(path, self.comm.rank, self.comm.size) or {}
         exchanges = self.engine.strategy.named_exchanges()
         misfits = sum(not exchange.fits(states.get(name, {})) for name, exchange in exchanges.items())

@@ -148,14 +148,14 @@ def make_run(path: str, config: Config, found: Found):
 
 def open_weights(comm, path: str, graph: str, given: dict | None = None, overrides: dict | None = None):
     """The model of a weight file over a graph or partition file, exact on any number of ranks. Collective."""
-    from hpcgcn.mpi.world import agree, on_root
+    from hpcgcn.mpi.world import collective_errors, on_root
     from hpcgcn.train.inference import TrainedModel
     from hpcgcn.train.source import load_part
     found, config = on_root(comm, _found_and_config, path, given or {})
     for name, value in (overrides or {}).items():
         setattr(config, name, value)
     part = load_part(comm, graph, config)
-    with agree(comm):
+    with collective_errors(comm):
         if found.weighs_out_degrees and part.directed:
             raise ConfigError(f"{path} is of DGL's GraphConv, which on a directed graph such as {graph} weighs an edge by the out-degree "
                               "of its source; here it is the in-degree; import the graph with --undirected, or use PyG's GCNConv")

@@ -14,7 +14,7 @@ import os
 import numpy as np
 import threadpoolctl
 
-from hpcgcn import random
+from hpcgcn import philox
 from hpcgcn.backend.base import Backend, Message
 from hpcgcn.backend.native.library import available, choose_level, kernels, levels
 from hpcgcn.backend.native.memory import aligned_empty, aligned_zeros
@@ -148,7 +148,7 @@ class NativeBackend(Backend):
     def sparse_dropout(self, matrix, out, key, threshold, ids, rows=None):
         start, stop = rows or (0, matrix.shape[0])
         self._call["sparse_dropout"](self.threads, matrix.indptr, matrix.indices, matrix.weights, out.weights,
-                                     *(key or NO_KEY), threshold, random.dropout_scale(threshold), ids, start, stop)
+                                     *(key or NO_KEY), threshold, philox.dropout_scale(threshold), ids, start, stop)
 
     # -- dense ----------------------------------------------------------------------------------------------------
     def gemm(self, a, b, out, transpose_a=False, transpose_b=False, accumulate=False, alpha=1.0):
@@ -212,7 +212,7 @@ class NativeBackend(Backend):
     def epilogue_forward(self, y, out, bias=None, gamma=None, beta=None, xhat=None, rstd=None, key=None, threshold=0,
                          ids=None, first_column=0):
         self._call["epilogue_forward"](self.threads, y, out, bias, gamma, beta, xhat, rstd, y.shape[1], len(y),
-                                       *(key or NO_KEY), threshold, random.dropout_scale(threshold), ids, first_column)
+                                       *(key or NO_KEY), threshold, philox.dropout_scale(threshold), ids, first_column)
 
     def epilogue_backward(self, dout, out, dy, scale=1.0, gamma=None, xhat=None, rstd=None, dgamma=None, dbeta=None,
                           dbias=None):
@@ -224,7 +224,7 @@ class NativeBackend(Backend):
             np.copyto(out, x)
             return
         self._call["dropout"](self.threads, x, out, x.shape[1], len(x), *key, threshold,
-                              random.dropout_scale(threshold), ids)
+                              philox.dropout_scale(threshold), ids)
 
     def random_bits(self, key, ids, out):
         self._call["random_bits"](self.threads, *key, ids, out, out.shape[1])

@@ -1,33 +1,33 @@
 """Row-wise steps, each a hand-written forward/backward pair over fields.
 
-`forward(rows, moment)` writes the target's rows; `backward(rows, moment)` reads the target's gradient and hands it on;
-`weigh(rows, moment)` then adds to the gradients of matrices. It comes last and apart because nobody waits for it: what
+`forward(rows, context)` writes the target's rows; `backward(rows, context)` reads the target's gradient and hands it on;
+`weight_gradients(rows, context)` then adds to the gradients of matrices. It comes last and apart because nobody waits for it: what
 `backward` handed on can be on its way to other ranks by then.
 Parameter gradients are always added to (+=); field gradients are overwritten by the field's last consumer and added to by
-the others (see fields.py). `rows` is (start, stop); `moment` says which epoch it is and whether dropout is on.
+the others (see fields.py). `rows` is (start, stop); `context` says which epoch it is and whether dropout is on.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hpcgcn import random
+from hpcgcn import philox
 from hpcgcn.nn.fields import Field
 
 
 @dataclass(frozen=True)
-class Moment:
+class PassContext:
     """When a pass happens: dropout is drawn for (seed, epoch), and not at all in evaluation."""
 
     seed: int
     epoch: int
     training: bool
 
-    def dropout(self, threshold: int, layer: int, lane: int = 0):
+    def dropout(self, threshold: int, layer: int, stream: int = 0):
         """(key, threshold) of a layer's dropout now."""
         if not self.training or not threshold:
             return None, 0
-        return random.key(self.seed, self.epoch, layer, random.DROPOUT, lane), threshold
+        return philox.key(self.seed, self.epoch, layer, philox.DROPOUT, stream), threshold
 
 
 class Step:
@@ -42,17 +42,17 @@ class Step:
         """The fields whose values forward reads; it writes `target`."""
         return [self.source]
 
-    def forward(self, rows, moment: Moment):
+    def forward(self, rows, context: PassContext):
         raise NotImplementedError
 
-    def backward(self, rows, moment: Moment):
+    def backward(self, rows, context: PassContext):
         raise NotImplementedError
 
-    def weigh(self, rows, moment: Moment):
+    def weight_gradients(self, rows, context: PassContext):
         """Nothing, for steps without a matrix."""
 
     def kept(self) -> list[Field]:
-        """The fields whose values `backward` or `weigh` reads as forward left them."""
+        """The fields whose values `backward` or `weight_gradients` reads as forward left them."""
         return []
 
     def clear(self, rows):

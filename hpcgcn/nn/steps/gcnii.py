@@ -21,12 +21,12 @@ class InitialResidual(Step):
     def inputs(self):
         return [self.aggregated, self.initial]
 
-    def forward(self, rows, moment):
+    def forward(self, rows, context):
         block = slice(*rows)
         self.backend.axpby(1.0 - self.alpha, self.aggregated.value[block], self.alpha, self.initial.value[block],
                            self.target.value[block])
 
-    def backward(self, rows, moment):
+    def backward(self, rows, context):
         block = slice(*rows)
         pass_on(self.backend, self.target.grad[block], self.initial, self, block, self.alpha)
         pass_on(self.backend, self.target.grad[block], self.aggregated, self, block, 1.0 - self.alpha)
@@ -45,7 +45,7 @@ class IdentityMapping(Step):
     def kept(self):
         return [self.source]
 
-    def forward(self, rows, moment):
+    def forward(self, rows, context):
         # For every block anew: next to the product it costs nothing, and no one must say when the weights change.
         self.backend.axpby(self.beta, self.weight.value, 1.0 - self.beta, self.identity, self.folded)
         self.map_rows(rows, self.target.value[slice(*rows)])
@@ -54,12 +54,12 @@ class IdentityMapping(Step):
         """out = what forward makes of these rows, with the weights of the last forward."""
         self.backend.gemm(self.source.value[slice(*rows)], self.folded, out)
 
-    def backward(self, rows, moment):
+    def backward(self, rows, context):
         block = slice(*rows)
         self.backend.gemm(self.target.grad[block], self.folded, self.source.grad[block], transpose_b=True,
                           accumulate=self.source.adds(self))
 
-    def weigh(self, rows, moment):
+    def weight_gradients(self, rows, context):
         block = slice(*rows)
         self.backend.gemm(self.source.value[block], self.target.grad[block], self.weight.grad, transpose_a=True, accumulate=True,
                           alpha=self.beta)

@@ -6,7 +6,7 @@ import numpy as np
 
 from hpcgcn.nn.fields import Field
 from hpcgcn.nn.parameters import Parameter
-from hpcgcn.nn.steps.base import Moment, Step
+from hpcgcn.nn.steps.base import PassContext, Step
 
 
 class Linear(Step):
@@ -23,17 +23,17 @@ class Linear(Step):
     def kept(self):
         return [self.source]
 
-    def forward(self, rows, moment):
+    def forward(self, rows, context):
         block = slice(*rows)
         self.backend.gemm(self.source.value[block], self.weight.value, self.target.value[block], accumulate=self.adds)
 
-    def backward(self, rows, moment):
+    def backward(self, rows, context):
         if self.source.grad is not None:
             block = slice(*rows)
             self.backend.gemm(self.target.grad[block], self.weight.value, self.source.grad[block], transpose_b=True,
                               accumulate=self.source.adds(self))
 
-    def weigh(self, rows, moment):
+    def weight_gradients(self, rows, context):
         block = slice(*rows)
         self.backend.gemm(self.source.value[block], self.target.grad[block], self.weight.grad, transpose_a=True, accumulate=True)
 
@@ -49,11 +49,11 @@ class Bias(Step):
     def inputs(self):
         return [self.target]
 
-    def forward(self, rows, moment):
+    def forward(self, rows, context):
         block = slice(*rows)
         self.backend.gemm(self.ones[block], self.bias.value.reshape(1, -1), self.target.value[block], accumulate=True)
 
-    def backward(self, rows, moment):
+    def backward(self, rows, context):
         self.backend.column_sum_add(self.target.grad[slice(*rows)], self.bias.grad)
 
 
@@ -67,9 +67,9 @@ class SparseInput:
         self.plain = backend.csr(features.indptr, features.indices, features.n_columns, values)
         self.dropped = backend.csr(features.indptr, features.indices, features.n_columns, values.copy()) if threshold else None
 
-    def now(self, rows, moment: Moment, draw: bool):
+    def now(self, rows, context: PassContext, draw: bool):
         """The matrix of this pass; `draw` renews the dropout of these rows first."""
-        key, threshold = moment.dropout(self.threshold, self.layer)
+        key, threshold = context.dropout(self.threshold, self.layer)
         if not threshold:
             return self.plain
         if draw:
@@ -90,12 +90,12 @@ class SparseLinear(Step):
     def inputs(self):
         return [self.target] if self.adds else []
 
-    def forward(self, rows, moment):
-        self.backend.spmm(self.source.now(rows, moment, self.draws), self.weight.value, self.target.value, rows=rows,
+    def forward(self, rows, context):
+        self.backend.spmm(self.source.now(rows, context, self.draws), self.weight.value, self.target.value, rows=rows,
                           accumulate=self.adds)
 
-    def backward(self, rows, moment):
+    def backward(self, rows, context):
         """Features have no gradient."""
 
-    def weigh(self, rows, moment):
-        self.backend.spmm_transposed_add(self.source.now(rows, moment, False), self.target.grad, self.weight.grad, rows=rows)
+    def weight_gradients(self, rows, context):
+        self.backend.spmm_transposed_add(self.source.now(rows, context, False), self.target.grad, self.weight.grad, rows=rows)

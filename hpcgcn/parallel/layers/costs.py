@@ -10,7 +10,7 @@ import numpy as np
 from hpcgcn.nn.fields import Workspace
 from hpcgcn.nn.models import Hop, Inputs, Shape, build_model, parameter_specs
 from hpcgcn.nn.parameters import Parameters
-from hpcgcn.nn.steps import Moment
+from hpcgcn.nn.steps import PassContext
 from hpcgcn.parallel.base import row_blocks
 from hpcgcn.parallel.layers.division import find_cuts, line_of, units_of
 from hpcgcn.parallel.layers.matrices import ChunkedGraph
@@ -30,9 +30,9 @@ def measure_units(backend, shape: Shape, inputs: Inputs, graph: ChunkedGraph, se
     if recompute:
         make_room(backend, remade_inputs(line_of(model)))
     products = {hop.source.width: _product_seconds(backend, graph, hop.source.width, n) for hop in model.hops}
-    moment = Moment(seed, 0, True)
+    context = PassContext(seed, 0, True)
     units = units_of(model, find_cuts(model))
-    costs = [sum(products[item.source.width] if isinstance(item, Hop) else _step_seconds(backend, item, n, moment)
+    costs = [sum(products[item.source.width] if isinstance(item, Hop) else _step_seconds(backend, item, n, context)
                  for item in unit) for unit in units]
     return _alike(costs, [_signature(unit) for unit in units])
 
@@ -47,12 +47,12 @@ def _fastest(backend, work) -> float:
     return min(seconds[1:])
 
 
-def _step_seconds(backend, step, n: int, moment: Moment) -> float:
+def _step_seconds(backend, step, n: int, context: PassContext) -> float:
     def there_and_back():
         for rows in row_blocks(0, n, step.target.width):
-            step.forward(rows, moment)
-            step.backward(rows, moment)
-            step.weigh(rows, moment)
+            step.forward(rows, context)
+            step.backward(rows, context)
+            step.weight_gradients(rows, context)
     return _fastest(backend, there_and_back)
 
 

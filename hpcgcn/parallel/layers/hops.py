@@ -14,7 +14,7 @@ import numpy as np
 
 from hpcgcn.exchange.codecs import Rows as MessageRows
 from hpcgcn.exchange.exchange import Exchange
-from hpcgcn.exchange.terms import Policy, Route
+from hpcgcn.exchange.types import Policy, Route
 from hpcgcn.parallel.base import row_blocks
 from hpcgcn.parallel.layers.matrices import ChunkedGraph
 
@@ -30,8 +30,8 @@ class ChunkHalo:
                           for slices in self.slices]
         self.exchanges = []
         for chunk in range(graph.n_chunks):
-            routes, n_landing = self._routes(chunk)
-            self.exchanges.append(Exchange(graph.ways, graph.backend, routes, n_landing, width, policy, seed=seed, layer=hop,
+            routes, n_received = self._routes(chunk)
+            self.exchanges.append(Exchange(graph.ways, graph.backend, routes, n_received, width, policy, seed=seed, layer=hop,
                                            tag=tag + chunk))
 
     def _routes(self, chunk: int) -> tuple[list[Route], int]:
@@ -46,9 +46,9 @@ class ChunkHalo:
                 routes.append(Route(neighbour.rank, owned, None, beyond, slice(at, at + len(halo_ids))))
                 at += len(halo_ids)
             else:
-                landed = MessageRows(None, owned.ids, owned_ids)
-                routes.append(Route(neighbour.rank, beyond, halo, landed, slice(at, at + len(rows)),
-                                    out_lane=self.graph.ways.rank + 1, in_lane=neighbour.rank + 1))
+                received = MessageRows(None, owned.ids, owned_ids)
+                routes.append(Route(neighbour.rank, beyond, halo, received, slice(at, at + len(rows)),
+                                    out_stream=self.graph.ways.rank + 1, in_stream=neighbour.rank + 1))
                 at += len(rows)
         return routes, at
 
@@ -63,14 +63,14 @@ class ChunkHalo:
         self.pending.remove(chunk)
         received = self.exchanges[chunk].finish()
         for route, (_, _, rows) in zip(self.exchanges[chunk].routes, self.slices[chunk]):
-            self.graph.backend.copy(received[route.landing], halo[rows])
+            self.graph.backend.copy(received[route.receive_slice], halo[rows])
 
     def add_gradients(self, chunk: int, dx):
         """Wait for what readers on other ways owe to a chunk's rows, and add it."""
         self.pending.discard(chunk)
         received = self.exchanges[chunk].finish()
         for route, rows in zip(self.exchanges[chunk].routes, self.send_rows[chunk]):
-            self.graph.backend.scatter_add_rows(received[route.landing], rows, dx)
+            self.graph.backend.scatter_add_rows(received[route.receive_slice], rows, dx)
 
 
 class ForwardHop:
@@ -80,10 +80,10 @@ class ForwardHop:
         self.graph, self.x, self.out = graph, hop.source.value, hop.target.value
         self.halo_array, self.halo, self.progress = halo_array, halo, progress
 
-    def push(self, chunk: int, moment):
+    def push(self, chunk: int, context):
         """A chunk of x is complete."""
         if self.halo:
-            self.halo.start(chunk, self.x, moment.epoch)
+            self.halo.start(chunk, self.x, context.epoch)
 
     def pull(self, chunk: int, exact: bool):
         """Yields ranges of complete rows of the chunk's output; all that it reads has been pushed, or is history."""
@@ -92,17 +92,17 @@ class ForwardHop:
         if self.halo is None:
             for rows in blocks:
                 self._multiply(rows, 0, self.x, False)
-                self.progress.poke()
+                self.progress.progress()
                 yield rows
             return
         for rows in blocks:
             self._multiply(rows, 0, self.x, False)
-            self.progress.poke()
+            self.progress.progress()
         for read in np.flatnonzero(graph.reads[chunk]) if exact else [chunk]:
             self.halo.land_values(int(read), self.halo_array)
         for rows in blocks:
             self._multiply(rows, 1, self.halo_array, True)
-            self.progress.poke()
+            self.progress.progress()
             yield rows
 
     def _multiply(self, rows, side: int, x, adds: bool):
@@ -120,7 +120,7 @@ class BackwardHop:
         self.halo, self.progress = halo, progress
         self.halo_gradient = graph.backend.zeros((graph.local.n_halo, self.dz.shape[1])) if halo else None
 
-    def pull(self, chunk: int, moment, exact: bool):
+    def pull(self, chunk: int, context, exact: bool):
         """Yields ranges of complete rows of the chunk's gradient."""
         graph = self.graph
         matrices = graph.exact_backward if exact else graph.backward
@@ -128,10 +128,10 @@ class BackwardHop:
         if self.halo:
             for _, _, rows in self.halo.slices[chunk]:
                 self._multiply(matrices, 1, (rows.start, rows.stop), self.halo_gradient, False)
-            self.halo.start(chunk, self.halo_gradient, moment.epoch)
+            self.halo.start(chunk, self.halo_gradient, context.epoch)
         for rows in blocks:
             self._multiply(matrices, 0, rows, self.dx, self.adds)
-            self.progress.poke()
+            self.progress.progress()
             if not self.halo:
                 yield rows
         if self.halo:

@@ -8,7 +8,7 @@ import numpy as np
 
 from hpcgcn.exchange.codecs import Rows as MessageRows
 from hpcgcn.exchange.exchange import Exchange
-from hpcgcn.exchange.terms import Policy, Route
+from hpcgcn.exchange.types import Policy, Route
 
 SLOTS = 2                            # one chunk leaves or arrives while the next one is worked on
 
@@ -41,12 +41,12 @@ class StageLink:
     """
 
     def __init__(self, comm, backend, peer: int, arrays: list, ids: np.ndarray, chunks: np.ndarray, policy: Policy, *,
-                 seed: int, layer: int, tag: int, lane: int):
-        self.peer, self.arrays, self.chunks, self.lane = peer, arrays, chunks, lane
+                 seed: int, layer: int, tag: int, stream: int):
+        self.peer, self.arrays, self.chunks, self.stream = peer, arrays, chunks, stream
         self.rows = [MessageRows(None, backend.from_host(ids[a:b]), ids[a:b]) for a, b in zip(chunks, chunks[1:])]
         self.nothing = MessageRows(None, backend.from_host(ids[:0]), ids[:0])
         self.slots = [[Exchange(comm, backend, [], 0, array.shape[1], policy, seed=seed, layer=layer,
-                                tag=tag + slot * len(arrays) + k, landings=[]) for k, array in enumerate(arrays)]
+                                tag=tag + slot * len(arrays) + k, receive_arrays=[]) for k, array in enumerate(arrays)]
                       for slot in range(SLOTS)]
         self._turn = 0
         self._waiting, self._expected = deque(), deque()
@@ -65,8 +65,8 @@ class StageLink:
         block = slice(int(self.chunks[chunk]), int(self.chunks[chunk + 1]))
         for k, (exchange, array) in enumerate(zip(self._next_slot(), self.arrays)):
             exchange.finish()
-            route = Route(self.peer, self.rows[chunk], block, self.nothing, None, out_lane=self.lane + k)
-            exchange.aim([route], [array[:0]])
+            route = Route(self.peer, self.rows[chunk], block, self.nothing, None, out_stream=self.stream + k)
+            exchange.retarget([route], [array[:0]])
             exchange.start(array, epoch)
 
     def finish(self):
@@ -87,8 +87,8 @@ class StageLink:
         chunk, slot = self._waiting.popleft(), self._next_slot()
         block = slice(int(self.chunks[chunk]), int(self.chunks[chunk + 1]))
         for k, (exchange, array) in enumerate(zip(slot, self.arrays)):
-            route = Route(self.peer, self.nothing, slice(0, 0), self.rows[chunk], None, in_lane=self.lane + k)
-            exchange.aim([route], [array[block]])
+            route = Route(self.peer, self.nothing, slice(0, 0), self.rows[chunk], None, in_stream=self.stream + k)
+            exchange.retarget([route], [array[block]])
             exchange.start(array, self._epoch)
         self._expected.append((chunk, slot))
 

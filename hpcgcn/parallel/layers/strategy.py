@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hpcgcn.exchange.terms import Policy
+from hpcgcn.exchange.types import Policy
 from hpcgcn.nn.models import Model
 from hpcgcn.parallel.base import Strategy, gathers_gradient
 from hpcgcn.parallel.layers.division import StagePlan
@@ -15,9 +15,9 @@ from hpcgcn.parallel.layers.links import NoLink, StageLink
 from hpcgcn.parallel.layers.matrices import ChunkedGraph
 from hpcgcn.parallel.layers.stage import Stage
 
-# Tags and lanes keep apart: direction, training or evaluation.
+# Tags and random streams keep apart: direction, training or evaluation.
 FORWARD_TAG, BACKWARD_TAG, EVALUATION_TAG = 500, 600, 700
-FORWARD_LANE, BACKWARD_LANE = 10_000, 20_000
+FORWARD_STREAM, BACKWARD_STREAM = 10_000, 20_000
 
 
 class PipelineStrategy(Strategy):
@@ -83,24 +83,24 @@ class PipelineStrategy(Strategy):
         if not arrays:
             return NoLink()
         policy = self.plain if direction is None else _prompt(self.policies(hop, direction))
-        tag, lane = {"forward": (FORWARD_TAG, FORWARD_LANE), "backward": (BACKWARD_TAG, BACKWARD_LANE),
+        tag, stream = {"forward": (FORWARD_TAG, FORWARD_STREAM), "backward": (BACKWARD_TAG, BACKWARD_STREAM),
                      None: (EVALUATION_TAG, 0)}[direction]
         link = StageLink(self.grid.world, self.backend, self.grid.neighbour(side), arrays, self.graph.local.ids,
-                         self.graph.chunks, policy, seed=self.seed, layer=hop, tag=tag, lane=lane)
+                         self.graph.chunks, policy, seed=self.seed, layer=hop, tag=tag, stream=stream)
         self.links.append(link)
         if direction:
             self.exchanges += [(hop, f"stage_{direction}", exchange) for exchange in link.exchanges]
         return link
 
     # -- passes -------------------------------------------------------------------------------------------------------
-    def forward_pass(self, course, moment, exact: bool, on_leaving):
-        self.stage.run_forward(course, moment, self.come[0], self.go[0], exact, on_leaving)
+    def forward_pass(self, schedule, context, exact: bool, on_leaving):
+        self.stage.run_forward(schedule, context, self.come[0], self.go[0], exact, on_leaving)
 
-    def backward_pass(self, course, moment, exact: bool, on_entering):
-        self.stage.run_backward(course, moment, self.go[1], self.come[1], exact, on_entering)
+    def backward_pass(self, schedule, context, exact: bool, on_entering):
+        self.stage.run_backward(schedule, context, self.go[1], self.come[1], exact, on_entering)
 
-    def evaluation_pass(self, course, moment):
-        self.stage.run_forward(course, moment, *self.evaluation_links, exact=True)
+    def evaluation_pass(self, schedule, context):
+        self.stage.run_forward(schedule, context, *self.evaluation_links, exact=True)
 
     # -- accounting and checkpoints -----------------------------------------------------------------------------------
     def multiply_adds(self) -> int:

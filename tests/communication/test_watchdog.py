@@ -7,7 +7,7 @@ import time
 import pytest
 
 from hpcgcn.mpi import watchdog
-from hpcgcn.mpi.watchdog import Watchdog, headway
+from hpcgcn.mpi.watchdog import Watchdog, heartbeat
 
 
 class TwoRanks:
@@ -77,11 +77,11 @@ def test_patience_ends_too(comm, tmp_path):
         assert comm.aborted.wait(20)
 
 
-def test_headway_keeps_the_job_alive(comm, tmp_path):
+def test_heartbeat_keeps_the_job_alive(comm, tmp_path):
     with Watchdog(comm, str(tmp_path), 0.3) as watched, watched.impatient():
         limit = time.monotonic() + 1.5
         while time.monotonic() < limit:
-            headway()
+            heartbeat()
             assert not comm.aborted.wait(0.01)
 
 

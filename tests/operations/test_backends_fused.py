@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from backends import close
 
-from hpcgcn import random
+from hpcgcn import philox
 
 WIDTHS = (1, 3, 7, 16, 41, 128, 602)
-KEY = random.key(7, 3, 1, random.DROPOUT)
-THRESHOLD = random.dropout_threshold(0.3)
+KEY = philox.key(7, 3, 1, philox.DROPOUT)
+THRESHOLD = philox.dropout_threshold(0.3)
 SCALE = float(np.float32(65536 / (65536 - THRESHOLD)))
 
 
@@ -50,7 +50,7 @@ def test_random_bits_are_philox_by_id_and_column(backend, arena, width):
         for column in {0, width // 2, width - 1}:
             words = philox_scalar((column // 8, node & 0xFFFFFFFF, node >> 32, 0), KEY)
             assert bits[row, column] == words[column % 8 // 2] >> (16 * (column % 2)) & 0xFFFF
-    assert (bits == random.bits16(KEY, ids, width)).all()
+    assert (bits == philox.bits16(KEY, ids, width)).all()
 
 
 @pytest.mark.parametrize("width", (1, 41, 512, 513, 1100))
@@ -60,7 +60,7 @@ def test_dropout(backend, arena, width, in_place):
     source = arena.put(x)
     out = source if in_place else arena.garbage(x.shape)
     backend.dropout(source, out, KEY, THRESHOLD, arena.put(ids))
-    keep = random.bits16(KEY, ids, width) >= THRESHOLD
+    keep = philox.bits16(KEY, ids, width) >= THRESHOLD
     assert ((arena.get(out) != 0) == keep).all()
     close(arena.get(out), np.where(keep, x * SCALE, 0))
 
@@ -89,7 +89,7 @@ def test_epilogue_forward_without_norm(backend, arena, width, drop, biased):
                              threshold=THRESHOLD if drop else 0, ids=arena.put(ids) if drop else None)
     total = y + bias if biased else y
     close(arena.get(source), total, np.abs(y) + np.abs(bias))
-    keep = random.bits16(KEY, ids, width) >= THRESHOLD if drop else True
+    keep = philox.bits16(KEY, ids, width) >= THRESHOLD if drop else True
     close(arena.get(out), np.where(keep, np.maximum(total, 0) * (SCALE if drop else 1), 0), np.abs(y) + np.abs(bias))
 
 
@@ -100,7 +100,7 @@ def test_an_epilogue_on_some_columns_is_that_part_of_the_whole(backend, arena, c
     source = arena.put(y[:, first:])
     backend.epilogue_forward(source, source, bias=arena.put(bias[first:]), key=KEY, threshold=THRESHOLD, ids=arena.put(ids),
                              first_column=first)
-    keep = random.bits16(KEY, ids, stop) >= THRESHOLD
+    keep = philox.bits16(KEY, ids, stop) >= THRESHOLD
     whole = np.where(keep, np.maximum(y + bias, 0) * SCALE, 0)
     close(arena.get(source), whole[:, first:], (np.abs(y) + np.abs(bias))[:, first:])
 
@@ -119,7 +119,7 @@ def test_epilogue_forward_with_norm(backend, arena, width, drop, place):
     grown = (np.abs(y + bias).max(axis=1) + 1) * np.maximum(expected_rstd, 1)
     close(arena.get(rstd), expected_rstd, expected_rstd * grown * 4, width)
     close(arena.get(xhat), expected_xhat, grown[:, None] * 4, width)
-    keep = random.bits16(KEY, ids, width) >= THRESHOLD if drop else True
+    keep = philox.bits16(KEY, ids, width) >= THRESHOLD if drop else True
     expected = np.where(keep, np.maximum(expected_xhat * gamma + beta, 0) * (SCALE if drop else 1), 0)
     close(arena.get(out), expected, (grown[:, None] * np.abs(gamma) + np.abs(beta)) * 8, width)
 

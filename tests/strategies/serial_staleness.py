@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hpcgcn import random
+from hpcgcn import philox
 from hpcgcn.nn.models import Shape, parameter_specs
 from hpcgcn.nn.parameters import initial_value
 
@@ -125,9 +125,9 @@ class Serial:
         return out
 
     # -- one epoch --------------------------------------------------------------------------------------------------------
-    def mask(self, epoch: int, layer: int, width: int, lane: int = 0) -> np.ndarray:
+    def mask(self, epoch: int, layer: int, width: int, stream: int = 0) -> np.ndarray:
         threshold = round(self.dropout * 65536)
-        bits = random.bits16(random.key(self.seed, epoch, layer, random.DROPOUT, lane), np.arange(len(self.x)), width)
+        bits = philox.bits16(philox.key(self.seed, epoch, layer, philox.DROPOUT, stream), np.arange(len(self.x)), width)
         return (bits >= threshold) * float(np.float32(65536 / (65536 - threshold)))
 
     def narrows(self, layer: int) -> bool:
@@ -143,7 +143,7 @@ class Serial:
         for layer in range(1, self.layers + 1):
             weight, z = w[f"conv{layer}.weight"], None
             if layer == 1:
-                z = self.matrix @ self.x * self.mask(number, 1, self.x.shape[1], lane=1)
+                z = self.matrix @ self.x * self.mask(number, 1, self.x.shape[1], stream=1)
                 h = self.x * self.mask(number, 1, self.x.shape[1])
                 y = z @ weight
             elif self.narrows(layer):

@@ -128,9 +128,9 @@ def test_subset_sends_the_same_columns_for_all_rows_and_other_ones_next_epoch():
 
 
 def test_subset_columns_are_the_same_in_both_directions():
-    """A column that carries no values carries no gradients: the lane of a sender does not enter."""
+    """A column that carries no values carries no gradients: the stream of a sender does not enter."""
     backend, x, codec = ReferenceBackend(), np.ones((2, 40), np.float32), make_codec("subset")
-    there, back = (round_trip(backend, codec, x, 4, Draw(0, 1, 1, lane)) for lane in (0, 3))
+    there, back = (round_trip(backend, codec, x, 4, Draw(0, 1, 1, stream)) for stream in (0, 3))
     np.testing.assert_array_equal(there, back)
 
 

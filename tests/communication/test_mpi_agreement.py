@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from hpcgcn.errors import ConfigError, FileError, HpcgcnError
-from hpcgcn.mpi.world import agree, local_rank, on_root
+from hpcgcn.mpi.world import collective_errors, local_rank, on_root
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(60)]
 
 
 def test_nothing_happens_where_nobody_fails(comm):
-    with agree(comm):
+    with collective_errors(comm):
         found = comm.rank
     assert found == comm.rank
 
@@ -20,7 +20,7 @@ def test_nothing_happens_where_nobody_fails(comm):
 @pytest.mark.parametrize("who", ["first", "last", "all"])
 def test_an_error_of_any_rank_is_raised_on_all(comm, who):
     guilty = {"first": [0], "last": [comm.size - 1], "all": list(range(comm.size))}[who]
-    with pytest.raises(ConfigError, match=f"a mistake of {guilty[0]}") as caught, agree(comm):
+    with pytest.raises(ConfigError, match=f"a mistake of {guilty[0]}") as caught, collective_errors(comm):
         if comm.rank in guilty:
             raise ConfigError(f"a mistake of {comm.rank}")
     assert caught.value.agreed
@@ -29,7 +29,7 @@ def test_an_error_of_any_rank_is_raised_on_all(comm, who):
 
 def test_an_error_of_some_ranks_names_the_first_and_its_host(comm):
     last = comm.size - 1
-    with pytest.raises(ConfigError) as caught, agree(comm):
+    with pytest.raises(ConfigError) as caught, collective_errors(comm):
         if comm.rank == last:
             raise ConfigError("mine alone")
     own = comm.bcast(f"[rank {comm.rank} on host {socket.gethostname()}]", root=last)
@@ -37,26 +37,26 @@ def test_an_error_of_some_ranks_names_the_first_and_its_host(comm):
 
 
 def test_an_error_of_all_ranks_names_none(comm):
-    with pytest.raises(ConfigError) as caught, agree(comm):
+    with pytest.raises(ConfigError) as caught, collective_errors(comm):
         raise ConfigError("the same for all")
     assert str(caught.value) == "the same for all"
 
 
 def test_the_lowest_rank_speaks(comm):
-    with pytest.raises(HpcgcnError) as caught, agree(comm):
+    with pytest.raises(HpcgcnError) as caught, collective_errors(comm):
         raise (FileError if comm.rank == 0 else ConfigError)(f"from {comm.rank}")
     assert isinstance(caught.value, FileError) and "from 0" in str(caught.value)
 
 
 def test_other_errors_pass_through(comm):
     """They abort the job in run_ranks; here all ranks raise alike, so that the test can go on."""
-    with pytest.raises(ZeroDivisionError), agree(comm):
+    with pytest.raises(ZeroDivisionError), collective_errors(comm):
         raise ZeroDivisionError
 
 
 def test_agreements_may_be_nested(comm):
-    with pytest.raises(ConfigError, match="inner"), agree(comm):
-        with agree(comm):
+    with pytest.raises(ConfigError, match="inner"), collective_errors(comm):
+        with collective_errors(comm):
             if comm.rank == comm.size - 1:
                 raise ConfigError("inner")
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from backends import close
 
-from hpcgcn import random
+from hpcgcn import philox
 from hpcgcn.backend.reference import from_bf16, to_bf16
 
 WIDTHS = (1, 3, 7, 16, 41, 128, 602)
@@ -189,13 +189,13 @@ def test_spmm_transposed_add(backend, arena, width, names):
 def test_sparse_dropout_draws_as_dropout_does(backend, arena, weighted, threshold):
     indptr, indices, n_columns = graph()
     ids = np.arange(37, dtype=np.int64) * 7 + 2 ** 33
-    key, rows = random.key(3, 1, 2, random.DROPOUT), np.repeat(np.arange(37), np.diff(indptr))
+    key, rows = philox.key(3, 1, 2, philox.DROPOUT), np.repeat(np.arange(37), np.diff(indptr))
     weights = numbers(len(indices)) if weighted else np.ones(len(indices))
     before = np.full(len(indices), 9.0, backend.dtype)
     matrix = arena.csr((indptr, indices, n_columns), weights=weights if weighted else None)
     out = backend.csr(indptr, indices, n_columns, weights=before.copy())
     backend.sparse_dropout(matrix, out, key, threshold, arena.put(ids), rows=(3, 30))
-    bits = random.bits16(key, ids, n_columns)[rows, indices]
+    bits = philox.bits16(key, ids, n_columns)[rows, indices]
     scale = np.float32(65536 / (65536 - threshold))
     expected = np.where(bits >= threshold, weights * scale, 0)
     expected = np.where((rows >= 3) & (rows < 30), expected, before)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from small_graphs import dense_adjacency, dense_features
 
-from hpcgcn import random
+from hpcgcn import philox
 from hpcgcn.graph.data import TRAIN
 
 torch.set_num_threads(1)      # the matrices are tiny
@@ -43,12 +43,12 @@ class Oracle:
         sparse = not isinstance(graph.features, np.ndarray)
         self.precomputes = {"yes": True, "no": False, "auto": not sparse}[config.precompute]
 
-    def drop(self, h: torch.Tensor, layer: int, lane: int = 0) -> torch.Tensor:
+    def drop(self, h: torch.Tensor, layer: int, stream: int = 0) -> torch.Tensor:
         threshold = round(self.config.dropout * 65536)
         if not threshold:
             return h
-        key = random.key(self.config.seed, self.epoch, layer, random.DROPOUT, lane)
-        bits = random.bits16(key, np.arange(self.graph.n_nodes), h.shape[1])
+        key = philox.key(self.config.seed, self.epoch, layer, philox.DROPOUT, stream)
+        bits = philox.bits16(key, np.arange(self.graph.n_nodes), h.shape[1])
         scale = float(np.float32(65536.0 / (65536 - threshold)))
         return h * torch.from_numpy((bits >= threshold) * scale)
 
@@ -73,7 +73,7 @@ class Oracle:
             if not looks_around:
                 y = self.drop(h, layer) @ weight
             elif layer == 1 and self.precomputes:
-                y = self.drop(self.matrix @ h, 1, lane=1) @ weight
+                y = self.drop(self.matrix @ h, 1, stream=1) @ weight
             else:
                 y = self.matrix @ self.drop(h, layer) @ weight
             if looks_around and has_self:

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from backends import Arena
 
-from hpcgcn import random
+from hpcgcn import philox
 from hpcgcn.backend.reference import ReferenceBackend, from_bf16
 
 BITS = (1, 2, 4, 8)
 WIDTHS = (1, 3, 7, 41, 128, 602)
-KEY = random.key(11, 2, 1, random.ROUNDING)
+KEY = philox.key(11, 2, 1, philox.ROUNDING)
 
 
 def coded_bytes(n, width, bits, wide):

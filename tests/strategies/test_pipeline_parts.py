@@ -1,4 +1,4 @@
-"""The parts of a pipeline of layers, each alone: grids, chunks, cuts, balance, courses, storage."""
+"""The parts of a pipeline of layers, each alone: grids, chunks, cuts, balance, schedules, storage."""
 
 import itertools
 
@@ -13,7 +13,7 @@ from hpcgcn.graph.chunks import chunk_parts, cut_runs, make_chunking, way_of_gra
 from hpcgcn.graph.generate import generate_sbm
 from hpcgcn.nn.models import Hop, Inputs, Shape, build_model, parameter_specs
 from hpcgcn.nn.parameters import Parameters, StageParameters
-from hpcgcn.parallel.layers.course import chunk_order, free_course, historical_entries, waiting_course, waiting_courses
+from hpcgcn.parallel.layers.chunk_schedule import chunk_order, free_schedule, historical_entries, waiting_schedule, waiting_schedules
 from hpcgcn.parallel.layers.division import balance, find_cuts, line_of, stage_plan
 from hpcgcn.parallel.layers.grid import grid_shape
 from hpcgcn.parallel.layers.storage import PlannedArray, PlannedWorkspace
@@ -171,12 +171,12 @@ def test_gradients_take_the_place_of_inputs_that_can_be_made_again(model, shared
     assert len(again) == (3 if model == "gcnii" else 0) and len({id(step.again) for step in again}) <= 1
 
 
-# -- courses ----------------------------------------------------------------------------------------------------------
+# -- schedules ----------------------------------------------------------------------------------------------------------
 
-def check_course(course, n_hops, reads, n_chunks):
+def check_schedule(schedule, n_hops, reads, n_chunks):
     """Every task once, in an order that respects what it reads."""
     done, arrived = set(), set()
-    for chunk, tasks in zip(course.arrivals, course.tasks):
+    for chunk, tasks in zip(schedule.arrivals, schedule.tasks):
         arrived.add(chunk)
         for task in tasks:
             c, depth = task
@@ -184,7 +184,7 @@ def check_course(course, n_hops, reads, n_chunks):
             assert depth == 0 or all((d, depth - 1) in done for d in [c, *np.flatnonzero(reads[c])])
             done.add(task)
     assert len(done) == n_chunks * (n_hops + 1)
-    assert sorted(course.departures) == list(range(n_chunks))
+    assert sorted(schedule.departures) == list(range(n_chunks))
 
 
 @pytest.mark.parametrize("density", [0.0, 0.2, 0.5, 1.0])
@@ -193,21 +193,21 @@ def test_chunks_wait_for_all_that_they_read_and_for_nothing_else(density, n_hops
     rng = np.random.default_rng(1)
     reads = rng.random((9, 9)) < density
     order = rng.permutation(9).tolist()
-    course = waiting_course(order, n_hops, reads)
-    check_course(course, n_hops, reads, 9)
+    schedule = waiting_schedule(order, n_hops, reads)
+    check_schedule(schedule, n_hops, reads, 9)
     if density == 0:
-        assert course.tasks == free_course(order, n_hops).tasks
+        assert schedule.tasks == free_schedule(order, n_hops).tasks
     if density == 1 and n_hops:
-        assert [len(tasks) for tasks in course.tasks] == [1] * 8 + [1 + 9 * n_hops]
+        assert [len(tasks) for tasks in schedule.tasks] == [1] * 8 + [1 + 9 * n_hops]
 
 
 def test_what_leaves_a_stage_arrives_at_the_next():
     reads = np.eye(6, dtype=bool) | np.eye(6, k=1, dtype=bool)
-    courses = waiting_courses(list(range(6)), [2, 0, 3], reads)
-    for before, after in zip(courses, courses[1:]):
+    schedules = waiting_schedules(list(range(6)), [2, 0, 3], reads)
+    for before, after in zip(schedules, schedules[1:]):
         assert before.departures == after.arrivals
     # A chain: chunk 0 of the first stage waits for two more chunks at its second hop, not for all.
-    assert (0, 2) in courses[0].tasks[2]
+    assert (0, 2) in schedules[0].tasks[2]
 
 
 def test_orders_change_with_the_epoch_and_are_kept_without_shuffling():

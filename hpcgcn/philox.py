@@ -19,7 +19,7 @@ _LOW = np.uint64(0xFFFFFFFF)
 _SHIFT = np.uint64(32)
 
 
-def philox(counter, key) -> tuple[np.ndarray, ...]:
+def philox_words(counter, key) -> tuple[np.ndarray, ...]:
     """The four 32-bit output words (as uint64 arrays) for four broadcastable counter words and a key of two words."""
     c0, c1, c2, c3 = np.broadcast_arrays(*(np.asarray(c, np.uint64) for c in counter))
     k0, k1 = int(key[0]), int(key[1])
@@ -32,10 +32,10 @@ def philox(counter, key) -> tuple[np.ndarray, ...]:
 
 
 @functools.lru_cache(maxsize=4096)               # asked for again for every block of rows
-def key(seed: int, epoch: int, layer: int, purpose: int, lane: int = 0) -> tuple[int, int]:
-    """The key of one draw. `lane` separates draws that share everything else (forward and backward, say)."""
-    counter = (epoch & 0xFFFFFFFF, layer & 0xFFFFFFFF, purpose, lane & 0xFFFFFFFF)
-    words = philox(counter, (seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF))
+def key(seed: int, epoch: int, layer: int, purpose: int, stream: int = 0) -> tuple[int, int]:
+    """The key of one draw. `stream` separates draws that share everything else (forward and backward, say)."""
+    counter = (epoch & 0xFFFFFFFF, layer & 0xFFFFFFFF, purpose, stream & 0xFFFFFFFF)
+    words = philox_words(counter, (seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF))
     return int(words[0]), int(words[1])
 
 
@@ -43,14 +43,14 @@ def bits16(draw_key, ids: np.ndarray, width: int) -> np.ndarray:
     """The 16 random bits of every (id, column): (n, width) uint16, as backend/base.py defines them."""
     ids = np.asarray(ids).astype(np.uint64)[:, None]
     blocks = np.arange((width + 7) // 8, dtype=np.uint64)[None, :]
-    words = philox((blocks, ids & _LOW, ids >> _SHIFT, 0), draw_key)
+    words = philox_words((blocks, ids & _LOW, ids >> _SHIFT, 0), draw_key)
     halves = np.stack([half for w in words for half in (w & np.uint64(0xFFFF), w >> np.uint64(16))], axis=-1)
     return np.ascontiguousarray(halves.reshape(len(ids), blocks.size * 8)[:, :width].astype(np.uint16))
 
 
 def uniform(draw_key, n: int) -> np.ndarray:
     """n numbers in [0, 1) with 32 bits each, for the small draws that all ranks make alike."""
-    words = philox((np.arange((n + 3) // 4), 0, 0, 1), draw_key)
+    words = philox_words((np.arange((n + 3) // 4), 0, 0, 1), draw_key)
     return (np.stack(words, axis=-1).reshape(-1)[:n]).astype(np.float64) / 2.0 ** 32
 
 

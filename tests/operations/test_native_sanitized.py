@@ -65,7 +65,7 @@ def test_the_sanitizer_is_on(compiler, library):
 
 @pytest.mark.timeout(600)
 def test_the_suite_passes_under_the_sanitizers(compiler, library):
-    files = [f"tests/unit/{name}" for name in SUITE]
+    files = [f"tests/operations/{name}" for name in SUITE]
     chosen = "native and not gemm"              # the matrix product is BLAS's own
     done = run_python(["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", chosen, *files], compiler, library)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hpcgcn import random
+from hpcgcn import philox
 from hpcgcn.nn.models import Shape, parameter_specs
 from hpcgcn.nn.parameters import initial_value
 
@@ -67,7 +67,7 @@ class Serial:
         n_chunks = self.chunk.max() + 1
         order = np.arange(n_chunks)
         if self.rules.shuffle:
-            order = random.permutation(random.key(self.seed, epoch, 0, random.ORDER), n_chunks)
+            order = philox.permutation(philox.key(self.seed, epoch, 0, philox.ORDER), n_chunks)
         turn = np.empty(n_chunks, int)
         turn[order] = np.arange(n_chunks)
         reader, read = turn[self.chunk][:, None], turn[self.chunk][None, :]
@@ -86,9 +86,9 @@ class Serial:
         self.last_dz[layer] = dz
         return de
 
-    def mask(self, epoch, layer, width, lane=0):
+    def mask(self, epoch, layer, width, stream=0):
         threshold = round(self.dropout * 65536)
-        bits = random.bits16(random.key(self.seed, epoch, layer, random.DROPOUT, lane), np.arange(len(self.x)), width)
+        bits = philox.bits16(philox.key(self.seed, epoch, layer, philox.DROPOUT, stream), np.arange(len(self.x)), width)
         return (bits >= threshold) * float(np.float32(65536 / (65536 - threshold)))
 
     # -- one epoch ----------------------------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ class Serial:
     def _gcn(self, number):
         """The input is aggregated once, exactly; the last layer narrows first, so its logits are what a hop brings."""
         w, g, inner = self.w, self.grads, range(2, self.layers)
-        z, y, m, e = {1: (self.matrix @ self.x) * self.mask(number, 1, self.x.shape[1], lane=1)}, {}, {}, {}
+        z, y, m, e = {1: (self.matrix @ self.x) * self.mask(number, 1, self.x.shape[1], stream=1)}, {}, {}, {}
         for k in range(1, self.layers):
             if k in inner:
                 z[k] = self.aggregate(e[k - 1], k)

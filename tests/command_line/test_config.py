@@ -111,6 +111,6 @@ def test_settings_are_one_flat_dataclass():
 
 
 def test_dropout_short_of_one_keeps_something():
-    from hpcgcn.random import dropout_scale, dropout_threshold
+    from hpcgcn.philox import dropout_scale, dropout_threshold
     assert dropout_threshold(0.9999999) == 65535 and dropout_scale(65535) == 65536.0
     assert dropout_threshold(0.5) == 32768 and dropout_threshold(0.0) == 0

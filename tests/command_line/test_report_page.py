@@ -8,10 +8,9 @@ import sys
 
 import pytest
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "unit"))
-from test_report import make_run    # noqa: E402
+from test_report import make_run
 
-from hpcgcn.cli import main    # noqa: E402
+from hpcgcn.cli import main
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: apt-get install chromium runs these tests")

@@ -16,12 +16,12 @@ class Route:
     outgoing: Rows
     source: slice | None             # send a slice of the array, or (None) the rows outgoing.index of it
     incoming: Rows
-    landing: slice | None            # rows of the exchange's own array; None if the caller gives an array to land in
+    receive_slice: slice | None            # rows of the exchange's own array; None if the caller gives an array to land in
     source_columns: slice | None = None     # send only these columns
     out_width: int | None = None     # where it is not the exchange's width
     in_width: int | None = None
-    out_lane: int = 0                # tells apart messages whose draws would otherwise be the same
-    in_lane: int = 0                 # the out_lane of what arrives
+    out_stream: int = 0                # tells apart messages whose draws would otherwise be the same
+    in_stream: int = 0                 # the out_stream of what arrives
 
 
 @dataclass

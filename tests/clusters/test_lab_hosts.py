@@ -78,7 +78,7 @@ def test_feature_parallelism_shares_memory_on_a_host_and_not_between_them(folder
 
 def test_exchanges_between_hosts():
     """A sample of `make test-lab`: two ranks on one host, one on the other."""
-    mpi = JOBS.parent / "tests" / "mpi"
+    mpi = JOBS.parent / "tests" / "communication"
     done = lab("--hosts", 2, "--ranks", 3, "--", sys.executable, "-m", "pytest", "--with-mpi", "-q", "-p", "no:cacheprovider",
                mpi / "test_mpi_transfer.py", mpi / "test_mpi_halo.py", mpi / "test_mpi_agreement.py", timeout=240)
     assert done.returncode == 0 and len(re.findall(r"\d+ passed", done.stdout)) == 3, done.stdout[-5000:] + done.stderr[-3000:]

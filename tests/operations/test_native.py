@@ -9,13 +9,13 @@ import threading
 import numpy as np
 import pytest
 
-from hpcgcn import random
+from hpcgcn import philox
 from hpcgcn.backend import native
 from hpcgcn.errors import ConfigError
 
 usable, reason = native.available()
 pytestmark = pytest.mark.skipif(not usable, reason=reason)
-KEY = random.key(1, 2, 3, random.DROPOUT)
+KEY = philox.key(1, 2, 3, philox.DROPOUT)
 ROOT = pathlib.Path(__file__).parents[2]
 
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpcgcn import random
+from hpcgcn import philox
 
 
 @dataclass
-class Course:
+class ChunkSchedule:
     """One pass of a stage: with every arrival come the tasks that it makes possible."""
 
     arrivals: list[int]
@@ -22,16 +22,16 @@ class Course:
     departures: list[int]
 
 
-def free_course(order: list[int], n_hops: int) -> Course:
+def free_schedule(order: list[int], n_hops: int) -> ChunkSchedule:
     """With history nothing waits: a chunk goes through all layers at once."""
-    return Course(order, [[(chunk, depth) for depth in range(n_hops + 1)] for chunk in order], order)
+    return ChunkSchedule(order, [[(chunk, depth) for depth in range(n_hops + 1)] for chunk in order], order)
 
 
-def waiting_course(order: list[int], n_hops: int, reads: np.ndarray) -> Course:
+def waiting_schedule(order: list[int], n_hops: int, reads: np.ndarray) -> ChunkSchedule:
     """Without history a chunk waits at every hop for all chunks that it reads; reads[c, d]: chunk c reads chunk d."""
     n_chunks = len(order)
     done = np.zeros((n_hops + 1, n_chunks), bool)
-    course = Course(order, [], [])
+    schedule = ChunkSchedule(order, [], [])
     for arrived in order:
         tasks = [(arrived, 0)]
         done[0, arrived] = True
@@ -41,24 +41,24 @@ def waiting_course(order: list[int], n_hops: int, reads: np.ndarray) -> Course:
             ready = [c for c in order if not done[depth, c] and done[depth - 1, c] and not missing[c]]
             done[depth, ready] = True
             tasks += [(chunk, depth) for chunk in ready]
-        course.tasks.append(tasks)
-        course.departures += [chunk for chunk, depth in tasks if depth == n_hops]
-    return course
+        schedule.tasks.append(tasks)
+        schedule.departures += [chunk for chunk, depth in tasks if depth == n_hops]
+    return schedule
 
 
-def waiting_courses(order: list[int], hops_of_stages: list[int], reads: np.ndarray) -> list[Course]:
-    """The courses of consecutive stages: what leaves one arrives at the next in the same order."""
-    courses = []
+def waiting_schedules(order: list[int], hops_of_stages: list[int], reads: np.ndarray) -> list[ChunkSchedule]:
+    """The schedules of consecutive stages: what leaves one arrives at the next in the same order."""
+    schedules = []
     for n_hops in hops_of_stages:
-        courses.append(waiting_course(courses[-1].departures if courses else order, n_hops, reads))
-    return courses
+        schedules.append(waiting_schedule(schedules[-1].departures if schedules else order, n_hops, reads))
+    return schedules
 
 
 def chunk_order(seed: int, epoch: int, n_chunks: int, shuffle: bool) -> list[int]:
     """This epoch's order of chunks, the same on all ranks."""
     if not shuffle:
         return list(range(n_chunks))
-    return random.permutation(random.key(seed, epoch, 0, random.ORDER), n_chunks).tolist()
+    return philox.permutation(philox.key(seed, epoch, 0, philox.ORDER), n_chunks).tolist()
 
 
 def historical_entries(order: list[int], entries: np.ndarray) -> int:

@@ -7,7 +7,7 @@ from parts import awkward, cut
 
 from hpcgcn.backend import native
 from hpcgcn.config import make_config
-from hpcgcn.mpi.world import agree
+from hpcgcn.mpi.world import collective_errors
 from hpcgcn.train.trainer import Trainer
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
@@ -33,7 +33,7 @@ def largest_epoch(trainer, epochs: int = 3) -> int:
 def test_epochs_allocate_nothing_of_the_size_of_a_layer(comm, method, model):
     graph, owner = awkward("random", comm.size, n_nodes=N_NODES)
     config = make_config({"model": model, "method": method, "layers": 3, "hidden": HIDDEN, "dropout": 0.4, "seed": 1})
-    with agree(comm):
+    with collective_errors(comm):
         trainer = Trainer(comm, native.NativeBackend(threads=1), cut(graph, owner, comm.rank, comm.size), config)
     layer = 4 * HIDDEN * N_NODES // comm.size
     assert largest_epoch(trainer) < layer / 4

@@ -7,15 +7,15 @@ from parts import KINDS, awkward, cut, matrix_of
 from hpcgcn.backend.reference import ReferenceBackend
 from hpcgcn.exchange.codecs import make_codec
 from hpcgcn.exchange.exchange import Exchange
-from hpcgcn.exchange.terms import Policy
+from hpcgcn.exchange.types import Policy
 from hpcgcn.exchange.schedules import Schedule
 from hpcgcn.graph.data import TRAIN
 from hpcgcn.graph.local import build_local, restrict
 from hpcgcn.mpi.halo import find_halo
 from hpcgcn.nn.fields import Field
 from hpcgcn.nn.models import Hop, Model, Shape
-from hpcgcn.nn.steps import Moment
-from hpcgcn.parallel.partition import Cut, PartitionStrategy
+from hpcgcn.nn.steps import PassContext
+from hpcgcn.parallel.partition import PartitionedMatrices, PartitionStrategy
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(60)]
 
@@ -80,8 +80,8 @@ def test_scatter_brings_each_halo_row_its_owners_value(local):
 
 
 def plain_exchange(comm, backend, cut_graph, direction, width=WIDTH) -> Exchange:
-    n_landing = cut_graph.local.n_halo if direction == "forward" else cut_graph.local.plan.n_sent
-    return Exchange(comm, backend, cut_graph.routes(direction), n_landing, width, Policy(make_codec("fp32"), Schedule(1.0)),
+    n_received = cut_graph.local.n_halo if direction == "forward" else cut_graph.local.plan.n_sent
+    return Exchange(comm, backend, cut_graph.routes(direction), n_received, width, Policy(make_codec("fp32"), Schedule(1.0)),
                     seed=0, layer=1, tag=7)
 
 
@@ -89,7 +89,7 @@ def test_forward_and_reverse_are_adjoint(comm, kind, local):
     """<F x, y> = <x, F' y> over all ranks, for random x on owned and y on halo rows."""
     _, _, mine = local
     backend, rng = ReferenceBackend(np.float64), np.random.default_rng(comm.rank)
-    cut_graph = Cut(backend, mine, "symmetric")
+    cut_graph = PartitionedMatrices(backend, mine, "symmetric")
     there, back = (plain_exchange(comm, backend, cut_graph, d) for d in ("forward", "backward"))
     x, y = rng.standard_normal((mine.n_owned, WIDTH)), rng.standard_normal((mine.n_halo, WIDTH))
     there.start(x, 0)
@@ -97,7 +97,7 @@ def test_forward_and_reverse_are_adjoint(comm, kind, local):
     back.start(y, 0)
     arrived, returned = back.finish(), np.zeros_like(x)
     for neighbour in mine.plan.neighbours:
-        np.add.at(returned, neighbour.send_rows, arrived[neighbour.landing])
+        np.add.at(returned, neighbour.send_rows, arrived[neighbour.receive_slice])
     backward = float((x * returned).sum())
     assert comm.allreduce(forward) == pytest.approx(comm.allreduce(backward), rel=1e-12)
     if comm.size > 1 and kind == "random":
@@ -124,8 +124,8 @@ def test_aggregations_are_the_matrix_and_its_transpose(comm, local, normalisatio
                                  seed=0, blocking=blocking)
     for aggregation in (strategy.forward[0], strategy.backward[0]):
         for rows in strategy.blocks:
-            aggregation.push(rows, Moment(0, 0, True))
-        yielded = list(aggregation.pull(Moment(0, 0, True)))
+            aggregation.push(rows, PassContext(0, 0, True))
+        yielded = list(aggregation.pull(PassContext(0, 0, True)))
         assert sorted(r for start, stop in yielded for r in range(start, stop)) == list(range(mine.n_owned)), "each row once"
     np.testing.assert_allclose(target.value, (matrix @ x)[mine.ids], atol=1e-12)
     np.testing.assert_allclose(source.grad, (before + matrix.T @ dz)[mine.ids], atol=1e-12)
@@ -165,8 +165,8 @@ def test_the_last_hop_of_training_makes_the_rows_that_the_loss_looks_at(comm, lo
     aggregations = strategy.forward if training else strategy.evaluation
     for aggregation, wanted in zip(aggregations, (np.full(mine.n_owned, True), trains | (not training))):
         for rows in strategy.blocks:
-            aggregation.push(rows, Moment(0, 0, training))
-        yielded = [row for start, stop in aggregation.pull(Moment(0, 0, training)) for row in range(start, stop)]
+            aggregation.push(rows, PassContext(0, 0, training))
+        yielded = [row for start, stop in aggregation.pull(PassContext(0, 0, training)) for row in range(start, stop)]
         assert sorted(yielded) == np.flatnonzero(wanted).tolist()
     idle = [row for start, stop in strategy.idle_blocks for row in range(start, stop)]
     assert sorted(idle) == np.flatnonzero(~trains).tolist()

@@ -10,10 +10,10 @@ from hpcgcn.backend.base import Message
 from hpcgcn.backend.reference import ReferenceBackend
 from hpcgcn.exchange.codecs import Draw, Rows, make_codec
 from hpcgcn.exchange.exchange import Exchange
-from hpcgcn.exchange.terms import Policy
+from hpcgcn.exchange.types import Policy
 from hpcgcn.exchange.schedules import Linear, Schedule, Steps
 from hpcgcn.graph.local import build_local
-from hpcgcn.parallel.partition import Cut
+from hpcgcn.parallel.partition import PartitionedMatrices
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(60)]
 
@@ -75,7 +75,7 @@ class Expected:
     def coded(self, rows: np.ndarray, epoch: int) -> np.ndarray:
         """Through the codec and back."""
         backend, policy, ids = ReferenceBackend(np.float32), self.policy, self.route.incoming.host_ids
-        all_rows, draw = Rows(None, ids, ids), Draw(SEED, epoch, LAYER, self.route.in_lane)
+        all_rows, draw = Rows(None, ids, ids), Draw(SEED, epoch, LAYER, self.route.in_stream)
         rate, out = policy.rate.rate(epoch), np.full(rows.shape, 7.0, np.float32)
         data = np.zeros(policy.codec.nbytes(backend, all_rows, self.width, rate, draw), np.uint8)
         if rows.size:
@@ -104,8 +104,8 @@ class Expected:
 
 
 def exchange_of(comm, backend, cut_graph, direction, width, policy, tag) -> Exchange:
-    n_landing = cut_graph.local.n_halo if direction == "forward" else cut_graph.local.plan.n_sent
-    return Exchange(comm, backend, cut_graph.routes(direction), n_landing, width, policy, seed=SEED, layer=LAYER, tag=tag)
+    n_received = cut_graph.local.n_halo if direction == "forward" else cut_graph.local.plan.n_sent
+    return Exchange(comm, backend, cut_graph.routes(direction), n_received, width, policy, seed=SEED, layer=LAYER, tag=tag)
 
 
 def sent_rows(local, direction, epoch, sender, width) -> np.ndarray:
@@ -127,14 +127,14 @@ def test_what_arrives_and_when_it_is_used(comm, codec, mode):
     local = build_local(comm, cut(graph, owner, comm.rank, comm.size), True)
     backend, width = Guarded(), WIDTHS[number % 4]
     policy = Policy(*CODECS[codec], **MODES[mode])
-    cut_graph = Cut(backend, local, "symmetric")
+    cut_graph = PartitionedMatrices(backend, local, "symmetric")
     exchange = exchange_of(comm, backend, cut_graph, direction, width, policy, tag=5)
     expected = [Expected(policy, route, route.peer, width) for route in exchange.routes]
     for epoch in range(EPOCHS):
         exchange.start(sent_rows(local, direction, epoch, comm.rank, width), epoch)
         found = exchange.finish()
         for route, peer in zip(exchange.routes, expected):
-            np.testing.assert_allclose(found[route.landing], peer.used(epoch), rtol=2e-5, atol=2e-5, err_msg=f"epoch {epoch}")
+            np.testing.assert_allclose(found[route.receive_slice], peer.used(epoch), rtol=2e-5, atol=2e-5, err_msg=f"epoch {epoch}")
     exchange.close()
     backend.check()
 
@@ -144,7 +144,7 @@ def test_meters_count_what_the_formulas_say(comm, codec):
     graph, owner = awkward("random", comm.size)
     local = build_local(comm, cut(graph, owner, comm.rank, comm.size), True)
     backend, width, policy = ReferenceBackend(np.float32), 41, Policy(*CODECS[codec])
-    exchange = exchange_of(comm, backend, Cut(backend, local, "symmetric"), "forward", width, policy, tag=6)
+    exchange = exchange_of(comm, backend, PartitionedMatrices(backend, local, "symmetric"), "forward", width, policy, tag=6)
     for epoch in range(EPOCHS):
         before = dataclasses.replace(exchange.meter)
         exchange.start(sent_rows(local, "forward", epoch, comm.rank, width), epoch)
@@ -173,7 +173,7 @@ def test_a_restored_exchange_goes_on_with_the_same_bits(comm, mode):
     graph, owner = awkward("random", comm.size)
     local = build_local(comm, cut(graph, owner, comm.rank, comm.size), True)
     backend, width = ReferenceBackend(np.float32), 8
-    policy, cut_graph = Policy(*CODECS["4bit"], **MODES[mode]), Cut(backend, local, "symmetric")
+    policy, cut_graph = Policy(*CODECS["4bit"], **MODES[mode]), PartitionedMatrices(backend, local, "symmetric")
 
     def run(exchange, epochs):
         found = []
@@ -199,14 +199,14 @@ def test_an_exchange_that_starts_anew_begins_synchronously(comm):
     graph, owner = awkward("random", comm.size)
     local = build_local(comm, cut(graph, owner, comm.rank, comm.size), True)
     backend = ReferenceBackend(np.float32)
-    exchange = exchange_of(comm, backend, Cut(backend, local, "symmetric"), "forward", 3,
+    exchange = exchange_of(comm, backend, PartitionedMatrices(backend, local, "symmetric"), "forward", 3,
                            Policy(make_codec("fp32"), Schedule(1), staleness=1), tag=12)
     exchange.start_anew()
     for epoch in (7, 8):
         exchange.start(sent_rows(local, "forward", epoch, comm.rank, 3), epoch)
         found = exchange.finish()
         for route in exchange.routes:
-            np.testing.assert_array_equal(found[route.landing], values(route.incoming.host_ids, 7, route.peer, 3))
+            np.testing.assert_array_equal(found[route.receive_slice], values(route.incoming.host_ids, 7, route.peer, 3))
     exchange.close()
 
 
@@ -220,7 +220,7 @@ def test_messages_larger_than_a_window_arrive_whole(comm, monkeypatch):
     graph, owner = awkward("random", comm.size, n_nodes=60, n_edges=300)
     local = build_local(comm, cut(graph, owner, comm.rank, comm.size), True)
     backend = Guarded()
-    cut_graph = Cut(backend, local, "symmetric")
+    cut_graph = PartitionedMatrices(backend, local, "symmetric")
     modes = [{"staleness": 1}, {}, {"staleness": 1, "refresh_every": 2}, {}]
     policies = [Policy(make_codec("fp32"), Schedule(1), **mode) for mode in modes]
     exchanges = [exchange_of(comm, backend, cut_graph, direction, 8 + k, policy, 20 + k)
@@ -233,7 +233,7 @@ def test_messages_larger_than_a_window_arrive_whole(comm, monkeypatch):
         for exchange, peers in zip(exchanges, expected):
             found = exchange.finish()
             for route, peer in zip(exchange.routes, peers):
-                np.testing.assert_allclose(found[route.landing], peer.used(epoch), rtol=1e-6)
+                np.testing.assert_allclose(found[route.receive_slice], peer.used(epoch), rtol=1e-6)
     for exchange in exchanges:
         exchange.close()
     backend.check()

@@ -10,7 +10,7 @@ from hpcgcn.backend.reference import ReferenceBackend
 from hpcgcn.config import make_config
 from hpcgcn.errors import ConfigError, GraphError
 from hpcgcn.graph.data import TRAIN, VAL, Part
-from hpcgcn.mpi.world import agree
+from hpcgcn.mpi.world import collective_errors
 from hpcgcn.train.trainer import Trainer
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
@@ -25,7 +25,7 @@ def losses(trainer, epochs=EPOCHS) -> list[float]:
 
 def trainer_on(comm, graph, owner, **settings) -> Trainer:
     config = make_config(SETTINGS | settings)
-    with agree(comm):
+    with collective_errors(comm):
         return Trainer(comm, ReferenceBackend(np.float64), cut(graph, owner, comm.rank, comm.size), config)
 
 
@@ -112,7 +112,7 @@ def test_rows_kept_in_tiles_change_no_bit(comm, model, precision, monkeypatch):
 
     def run() -> list[float]:
         config = make_config(SETTINGS | settings)
-        with agree(comm):
+        with collective_errors(comm):
             trainer = Trainer(comm, native.NativeBackend(threads=1), cut(graph, owner, comm.rank, comm.size), config)
         found = losses(trainer)
         trainer.close()
