@@ -152,7 +152,7 @@ def work(jobs_path: str, path: str):
         config = make_config(job["settings"])
         if on_root(comm, is_complete, run_folder(job), config):
             continue
-        config.overwrite = True
+        config = config.replace(overwrite=True)
         # What a run that failed left in flight must not reach the next one: each has messages of its own.
         own = comm.Dup()
         try:

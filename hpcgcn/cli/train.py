@@ -15,17 +15,18 @@ def add_arguments(parser):
 
 
 def run(args) -> int:
-    from hpcgcn.config import Config
+    from hpcgcn.config import FIELDS, checked
     from hpcgcn.mpi.watchdog import START_PATIENCE
     from hpcgcn.mpi.world import run_ranks
-    given = getattr(args, "stall_timeout", None)
-    return run_ranks(_train, args, patience=START_PATIENCE * float(Config.stall_timeout if given is None else given))
+    limit = FIELDS["stall_timeout"]
+    seconds = checked(limit, getattr(args, "stall_timeout", limit.default), "the command line")
+    return run_ranks(_train, args, patience=START_PATIENCE * seconds)
 
 
 def _train(comm, args) -> int:
-    from hpcgcn.config import FIELDS, make_config
+    from hpcgcn.config import FIELDS, RENAMED, make_config
     from hpcgcn.mpi.world import on_root
     from hpcgcn.train.run import train_model
-    given = {name: value for name, value in vars(args).items() if name in FIELDS}
-    config = on_root(comm, make_config, {k.rstrip("_"): v for k, v in given.items()}, args.config, "the command line")
+    given = {key: value for key, value in vars(args).items() if key in FIELDS or key in RENAMED}
+    config = on_root(comm, make_config, given, args.config, "the command line")
     return train_model(args.graph, config, comm).exit_code

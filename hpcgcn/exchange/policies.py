@@ -65,52 +65,6 @@ def check_combination(config):
         raise ConfigError(f"rate = '{rate}': codec 'bits' sends at most 32 bits an element")
     if config.mpi == "cuda-aware" and config.backend != "cuda":
         raise ConfigError("mpi = 'cuda-aware' needs backend = 'cuda'")
-    _check_features(config, family, bool(budget))
-    _check_layers(config, family, bool(budget))
-
-
-def _check_features(config, family: str, budgeted: bool):
-    """What transposes cannot do, and what only they can."""
-    if config.parallel != "features":
-        if config.sparse_ranks or config.sparse_backend != "auto":
-            raise ConfigError("sparse_ranks and sparse_backend are for parallel = 'features' (method = 'mixgcn')")
-        return
-    for wrong, reason in (
-            (family == "nodes", "codec = 'nodes' leaves out boundary nodes, and a transpose has none: it moves every row"),
-            (config.smooth_features or config.smooth_gradients, "smoothing is for halo rows: it would blur a rank's own columns"),
-            (budgeted, "byte_budget counts halo rows, and transposes have none; set the rate"),
-            (config.precision != "fp32", "precision = 'bf16' is for parallel = 'partition'; codec = 'bf16' halves the transposes"),
-            (config.blocking and config.feature_blocks != 1, "with blocking nothing is cut into blocks: add feature_blocks = 1")):
-        if wrong:
-            raise ConfigError(f"parallel = 'features': {reason}")
-
-
-LAYERS_ONLY = {"stages": 0, "ways": 1, "chunks": 0, "history": "snapshot", "history_hold": 23, "history_gradients": "zero",
-               "shuffle_chunks": True, "recompute": True}
-
-
-def _check_layers(config, family: str, budgeted: bool):
-    """What a pipeline of layers cannot do, and what only it can."""
-    if config.parallel != "layers":
-        given = [name for name, default in LAYERS_ONLY.items() if getattr(config, name) != default]
-        if given:
-            raise ConfigError(f"{' and '.join(given)}: for parallel = 'layers' only (method = 'gnnpipe')")
-        return
-    stale = config.staleness_features or config.staleness_gradients
-    fixed = [name for name in ("history_hold", "history_gradients", "shuffle_chunks")
-             if getattr(config, name) != LAYERS_ONLY[name]]
-    for wrong, reason in (
-            (family == "nodes", "codec = 'nodes' leaves out nodes, and the next stage needs every one"),
-            (stale and config.ways == 1, "staleness is for rows that ways of a stage exchange, and there is one way; the age of "
-                                         "what chunks read of each other is history_hold"),
-            (config.error_feedback or config.residual, "error_feedback and residual remember rows from epoch to epoch, and a "
-                                                       "stage link has room for two chunks"),
-            (budgeted, "byte_budget counts halo rows; set the rate"),
-            (config.history == "none" and fixed, f"history = 'none' waits for what is read: {', '.join(fixed)} has no effect"),
-            (config.precision != "fp32", "precision = 'bf16' is for parallel = 'partition'; codec = 'bf16' halves messages"),
-            (config.blocking, "blocking is for parallel = 'partition'")):
-        if wrong:
-            raise ConfigError(f"parallel = 'layers': {reason}")
 
 
 def _check_feedback(config, family: str, lowest_rate: float):

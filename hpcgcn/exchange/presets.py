@@ -33,8 +33,8 @@ PRESETS: dict[str, Preset] = {
                          {"parallel": "features", "sparse_ranks": -1, "feature_blocks": 0}),
     "gnnpipe": Preset("GNNPipe: ranks hold consecutive layers, chunks of nodes pass through; volume independent of depth",
                       {"parallel": "layers"}),
-    "gnnpipe-hybrid": Preset("GNNPipe with several ranks a stage, which exchange boundary rows",
-                             {"parallel": "layers", "ways": 0}),
+    "gnnpipe-hybrid": Preset("GNNPipe with several ranks per stage, which exchange boundary rows",
+                             {"parallel": "layers", "partitions_per_stage": 0}),
     "bns": Preset("BNS-GCN: a tenth of the boundary nodes, drawn each epoch, scaled by 10 (--rate 2: half, costs less accuracy)",
                   {"codec": "nodes", "rate": "10"}),
 }

@@ -114,8 +114,8 @@ def settings_of(run: Run) -> dict:
 
 def changed_settings(run: Run) -> dict:
     """A single run's settings that are not the defaults."""
-    from hpcgcn.config import FIELDS, key_of
-    defaults = {key_of(name): field.default for name, field in FIELDS.items()}
+    from hpcgcn.config import FIELDS
+    defaults = {name: field.default for name, field in FIELDS.items()}
     return {name: value for name, value in settings_of(run).items() if name in FACTS or defaults.get(name) != value}
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from hpcgcn.config import Config, make_config
+from hpcgcn.config.strategies import PipelineSettings
 from hpcgcn.errors import CheckpointError, ConfigError
 from hpcgcn.graph.data import Part
 from hpcgcn.graph.header import header
@@ -96,10 +97,10 @@ def fitting_part(part: Part, ends: tuple[int, int], where: str) -> Part:
 def open_model(comm, run: str, graph: str, which: str = "best", overrides: dict | None = None) -> TrainedModel:
     """The model of a run over a graph or partition file. Collective."""
     config, folder = on_root(comm, find_checkpoint, run)
-    for name, value in (overrides or {}).items():
-        setattr(config, name, value)
-    if config.parallel == "layers":      # how it was trained; a model runs on any division of the graph
-        config.parallel = "auto"
+    with collective_errors(comm):
+        config = config.replace(**(overrides or {}))
+        if config.parallel == "layers":  # how it was trained; a model runs on any division of the graph
+            config = config.replace(parallel="auto", pipeline=PipelineSettings())
     part = load_part(comm, graph, config)
     with collective_errors(comm):
         snapshot = checkpoint.load(folder)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from hpcgcn.backend import make_backend
 from hpcgcn.config import Config
 from hpcgcn.errors import CheckpointError, HpcgcnError
-from hpcgcn.exchange.policies import check_combination
 from hpcgcn.mpi.world import EXIT_RUN_AGAIN, StopRequest, collective_errors, local_rank, on_root
 from hpcgcn.mpi.watchdog import Watchdog, heartbeat
 from hpcgcn.train import checkpoint
@@ -61,8 +60,6 @@ def train_model(source, config: Config, comm=None) -> Result:
     if comm is None:
         from hpcgcn.mpi.world import world
         comm = world()
-    with collective_errors(comm):
-        check_combination(config)
     gc.collect()      # arrays of an earlier run of this process: they hang in cycles, and few objects do not make Python look
     with Watchdog(comm, config.output, config.stall_timeout) as watchdog:
         return _train(source, config, comm, watchdog)

@@ -152,8 +152,8 @@ def open_weights(comm, path: str, graph: str, given: dict | None = None, overrid
     from hpcgcn.train.inference import TrainedModel
     from hpcgcn.train.source import load_part
     found, config = on_root(comm, _found_and_config, path, given or {})
-    for name, value in (overrides or {}).items():
-        setattr(config, name, value)
+    with collective_errors(comm):
+        config = config.replace(**(overrides or {}))
     part = load_part(comm, graph, config)
     with collective_errors(comm):
         if found.weighs_out_degrees and part.directed:

@@ -1,12 +1,16 @@
 """Settings: their order, their checks, TOML and flags."""
 
 import argparse
+import copy
 import dataclasses
+import pickle
+import subprocess
+import sys
 import tomllib
 
 import pytest
 
-from hpcgcn.config import FIELDS, GROUPS, Config, add_flags, key_of, make_config, to_toml
+from hpcgcn.config import FIELDS, GROUPS, RENAMED, Config, add_flags, flag_of, make_config, to_toml
 from hpcgcn.errors import ConfigError
 from hpcgcn.exchange.presets import PRESETS
 
@@ -16,7 +20,7 @@ def test_later_wins_defaults_preset_file_flags(tmp_path):
     path.write_text('method = "sylvie-a"\nrefresh_every = 5\nhidden = 32\n')
     config = make_config({"hidden": 64}, str(path))
     assert (config.codec, config.refresh_every, config.hidden, config.layers) == ("1bit", 5, 64, Config().layers)
-    assert make_config({"method": "vanilla"}, str(path)).codec == "fp32", "another preset than the file's"
+    assert make_config({"method": "pipegcn"}, str(path)).codec == "fp32", "another preset than the file's"
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -24,7 +28,8 @@ def test_presets_are_settings(name):
     config = make_config({"method": name})
     for key, value in PRESETS[name].settings.items():
         assert getattr(config, key) == value
-    others = {key: getattr(config, key) for key in FIELDS if key not in PRESETS[name].settings and key != "method"}
+    others = {key: value for key, value in config.as_dict().items()
+              if key not in PRESETS[name].settings and key != "method"}
     assert others == {key: FIELDS[key].default for key in others}
     assert PRESETS[name].summary
 
@@ -37,9 +42,10 @@ def test_toml_and_back():
 
 def test_every_setting_is_documented_and_in_a_group():
     text = to_toml(Config(), comments=True)
-    for name, spec in FIELDS.items():
-        assert spec.metadata["group"] in GROUPS and spec.metadata["help"]
-        assert f"\n{key_of(name)} = " in text
+    for key, spec in FIELDS.items():
+        assert spec.metadata["help"]
+        assert f"\n{key} = " in text
+    assert all(f"# {group}\n" in text for group in GROUPS)
 
 
 def parse(*arguments):
@@ -50,16 +56,15 @@ def parse(*arguments):
 
 def test_flags_have_the_names_of_keys():
     given = parse("--weight-decay", "0.5", "--lambda", "2", "--no-blocking", "--inductive", "--rate", "8", "--resume")
-    assert given == {"weight_decay": 0.5, "lambda_": 2.0, "blocking": False, "inductive": True, "rate": "8", "resume": "must"}
+    assert given == {"weight_decay": 0.5, "lambda": 2.0, "blocking": False, "inductive": True, "rate": "8", "resume": "must"}
     assert parse() == {}, "absent flags leave no trace"
     assert parse("--resume", "auto")["resume"] == "auto"
 
 
 def test_every_field_has_a_flag():
-    for name, spec in FIELDS.items():
-        flag = "--" + key_of(name).replace("_", "-")
-        given = parse(flag) if type(spec.default) is bool else parse(flag, str(spec.default))
-        assert given == {name: True if type(spec.default) is bool else spec.default}
+    for key, spec in FIELDS.items():
+        given = parse(flag_of(key)) if type(spec.default) is bool else parse(flag_of(key), str(spec.default))
+        assert given == {key: True if type(spec.default) is bool else spec.default}
 
 
 MISTAKES = [
@@ -70,11 +75,14 @@ MISTAKES = [
     ("alpha", 1.5, "at most 1"), ("model", "gcni", "did you mean 'gcnii'"), ("model", 5, "choose one of"),
     ("method", "pipe", "choose one of"), ("inductive", 1, "true or false"), ("inductive", "yes", "true or false"),
     ("staleness_features", 2, "choose one of 0, 1"), ("seed", -1, "at least 0"), ("smooth_features", 1.0, "less than 1"),
-    ("name", None, "a text"), ("epochs", [3], "a whole number"),
+    ("name", None, "a text"), ("epochs", [3], "a whole number"), ("name", "a\nb", "without line feeds"),
+    ("name", "\x1b[31m", "printable"), ("threads", 10 ** 20, "at most 4096"), ("epochs", 10 ** 5000, "at most"),
+    ("lr", 10 ** 5000, "finite"), ("seed", 2 ** 63, "at most"), ("stall_timeout", float("inf"), "finite"),
+    ("split_index", -1, "at least 0"), ("feature_blocks", 100_000, "at most 1024"),
 ]
 
 
-@pytest.mark.parametrize("key, value, words", MISTAKES)
+@pytest.mark.parametrize("key, value, words", MISTAKES, ids=range(len(MISTAKES)))
 def test_mistakes_are_named(key, value, words):
     with pytest.raises(ConfigError, match=words) as caught:
         make_config({key: value}, where="here")
@@ -84,7 +92,7 @@ def test_mistakes_are_named(key, value, words):
 def test_whole_numbers_do_for_numbers_and_numbers_for_texts():
     assert make_config({"lr": 1}).lr == 1.0
     assert make_config({"codec": "bits", "rate": 8}).rate == "8"
-    assert make_config({"byte_budget": 1500}).byte_budget == "1500"
+    assert make_config({"codec": "bits", "byte_budget": 1500}).byte_budget == "1500"
 
 
 @pytest.mark.parametrize("content, words", [
@@ -106,8 +114,83 @@ def test_no_such_file(tmp_path):
         make_config(toml_path=str(tmp_path))
 
 
-def test_settings_are_one_flat_dataclass():
-    assert all(type(f.default) in (bool, int, float, str) for f in dataclasses.fields(Config))
+def test_all_values_are_simple_and_no_key_is_in_two_groups():
+    specs = [spec for group in GROUPS.values() for spec in dataclasses.fields(group)]
+    assert len(specs) == len(FIELDS) and not set(GROUPS) & set(FIELDS)
+    assert all(type(spec.default) in (bool, int, float, str) for spec in specs)
+
+
+WAYS_TO_MAKE = {
+    "constructor": lambda **settings: Config(**settings),
+    "make_config": lambda **settings: make_config(settings),
+    "replace": lambda **settings: Config().replace(**settings),
+    "dataclasses.replace": lambda **settings: dataclasses.replace(Config(), **settings),
+    "group": lambda **settings: Config(architecture=GROUPS["architecture"](**settings)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS_TO_MAKE)
+def test_settings_are_checked_however_they_are_made(way):
+    with pytest.raises(ConfigError, match="layers = -3 .* at least 1"):
+        WAYS_TO_MAKE[way](layers=-3)
+    assert WAYS_TO_MAKE[way](layers=4).architecture.layers == 4
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS_TO_MAKE if way != "group"])
+def test_a_method_means_its_preset_however_settings_are_made(way):
+    config = WAYS_TO_MAKE[way](method="pipegcn")
+    assert (config.communication.staleness_features, config.communication.staleness_gradients) == (1, 1)
+    assert config == make_config({"method": "pipegcn"})
+    with pytest.raises(ConfigError, match="there is nothing to smooth"):
+        WAYS_TO_MAKE[way](method="vanilla", smooth_features=0.5)
+
+
+def test_settings_cannot_be_changed_in_place():
+    config = Config()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.lr = -1.0
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.training.lr = -1.0
+    with pytest.raises(AttributeError, match="no setting 'lrr'"):
+        config.lrr
+
+
+def test_another_method_keeps_what_was_chosen_and_drops_the_old_preset():
+    config = Config(method="sylvie-a", refresh_every=5, hidden=64)
+    other = config.replace(method="pipegcn")
+    assert (other.codec, other.refresh_every, other.hidden, other.staleness_features) == ("fp32", 5, 64, 1)
+    assert config.replace(lr=0.5).replace(lr=0.01) == config and hash(config) == hash(config.replace())
+
+
+def test_settings_travel_between_ranks():
+    config = Config(method="varco", codec="nodes")
+    assert pickle.loads(pickle.dumps(config)) == config == copy.deepcopy(config)
+
+
+def test_a_group_that_is_none_is_refused():
+    with pytest.raises(ConfigError, match="expected TrainingSettings"):
+        Config(training={"lr": 0.1})
+
+
+def test_groups_and_flat_names_read_the_same():
+    config = Config(lambda_=0.25, name="x", ways=2, parallel="layers")
+    assert config.architecture.lambda_ == config.lambda_ == config.as_dict()["lambda"] == 0.25
+    assert config.run.name == config.name == "x"
+    assert config.pipeline.partitions_per_stage == config.partitions_per_stage == config.ways == 2
+
+
+@pytest.mark.parametrize("old", RENAMED)
+def test_old_names_are_understood_with_a_note(old, caplog):
+    spec = FIELDS[RENAMED[old]]
+    assert parse(flag_of(old), str(spec.default)) == {old: spec.default}
+    with caplog.at_level("INFO", "hpcgcn"):
+        assert make_config({old: spec.default}, where="here") == Config()
+    assert f"'{old}' in here is now called '{RENAMED[old]}'" in caplog.text
+
+
+def test_settings_load_neither_mpi_nor_numpy():
+    code = "import sys, hpcgcn.config; print([m for m in ('mpi4py', 'numpy', 'scipy', 'h5py') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
 
 
 def test_dropout_short_of_one_keeps_something():

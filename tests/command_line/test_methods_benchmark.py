@@ -77,7 +77,6 @@ def test_every_preset_of_the_family_is_a_variant_and_vanilla_is_always_there():
 
 def test_variants_are_settings_that_can_be_trained():
     from hpcgcn.config import make_config
-    from hpcgcn.exchange.policies import check_combination
     for _, shared in methods.GRAPHS.values():
         for own in methods.variants(None).values():
-            check_combination(make_config(shared | own))
+            make_config(shared | own)

@@ -1,0 +1,12 @@
+"""All settings of a run, from which flags, TOML keys and their documentation are made.
+
+Later wins: defaults, the preset of `method`, the TOML file, flags. Flags and keys have the same
+names (`--weight-decay`, `weight_decay`). In Python they are in groups:
+`config.training.weight_decay`; the flat name `config.weight_decay` reads the same.
+"""
+
+from hpcgcn.config.config import (FIELDS, GROUPS, RENAMED, Config, check_settings,  # noqa: F401
+                                  field_named, make_config)
+from hpcgcn.config.flags import add_flags  # noqa: F401
+from hpcgcn.config.setting import SettingsGroup, checked, flag_of, key_of, setting  # noqa: F401
+from hpcgcn.config.toml import read_toml, to_toml  # noqa: F401

@@ -1,0 +1,36 @@
+"""One command-line flag per setting."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+
+from hpcgcn.config.config import FIELDS, GROUPS, RENAMED
+from hpcgcn.config.setting import described, flag_of, key_of
+
+
+def add_flags(parser: argparse.ArgumentParser):
+    """Flags named like the keys; absent ones leave no trace, so that presets and TOML can speak."""
+    for name, group in GROUPS.items():
+        words = (group.__doc__ or "").strip().rstrip(".")
+        section = parser.add_argument_group(name, words)
+        for spec in dataclasses.fields(group):
+            text = described(spec).replace("%", "%%")
+            _add(section, key_of(spec), spec, f"{text} [{_default(spec)}]")
+    for old, key in RENAMED.items():
+        _add(parser, old, FIELDS[key], argparse.SUPPRESS)
+
+
+def _add(section, key: str, spec: dataclasses.Field, text: str):
+    options = {"dest": key, "default": argparse.SUPPRESS, "help": text}
+    kind = type(spec.default)
+    if kind is bool:
+        section.add_argument(flag_of(key), action=argparse.BooleanOptionalAction, **options)
+        return
+    if key == "resume":
+        options |= {"nargs": "?", "const": "must"}   # alone: continue from the last checkpoint
+    section.add_argument(flag_of(key), type=kind, metavar=key.upper(), **options)
+
+
+def _default(spec: dataclasses.Field) -> str:
+    return str(spec.default).lower() if type(spec.default) is bool else str(spec.default)

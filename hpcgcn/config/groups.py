@@ -1,0 +1,145 @@
+"""The groups of settings that every run has; a strategy declares its own group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hpcgcn.config.setting import SettingsGroup, setting
+from hpcgcn.exchange.presets import PRESETS
+
+LARGEST_SEED = 2 ** 63 - 1
+
+
+def _models() -> tuple[str, ...]:
+    from hpcgcn.nn.models import MODELS
+    return MODELS
+
+
+def _codecs() -> tuple[str, ...]:
+    from hpcgcn.exchange.codecs import CODEC_NAMES
+    return CODEC_NAMES
+
+
+@dataclass(frozen=True)
+class ArchitectureSettings(SettingsGroup):
+    """What the model looks like."""
+
+    model: str = setting("sage", "which model", choices=_models)
+    layers: int = setting(3, "number of layers", low=1, high=100_000)
+    hidden: int = setting(128, "width of the hidden layers", low=1, high=1_000_000)
+    dropout: float = setting(0.5, "dropout on the input of every layer", low=0.0, below=1.0)
+    norm: str = setting("auto", "LayerNorm after every layer but the last; auto: for sage",
+                        choices=("auto", "yes", "no"))
+    linear_layers: int = setting(0, "make the last k layers plain linear, without aggregation "
+                                    "(gcn, sage)", low=0)
+    self_loops: str = setting("auto", "count a node among its own neighbours; auto: not for sage",
+                              choices=("auto", "yes", "no"))
+    alpha: float = setting(0.1, "gcnii: share of the initial residual", low=0.0, high=1.0)
+    lambda_: float = setting(0.5, "gcnii: strength of the identity mapping, beta_l = log(lambda / "
+                                  "l + 1)", low=0.0)
+
+
+@dataclass(frozen=True)
+class TrainingSettings(SettingsGroup):
+    """How it is trained."""
+
+    epochs: int = setting(200, "passes over the whole graph", low=0)
+    lr: float = setting(0.01, "Adam's learning rate", low=0.0)
+    lr_schedule: str = setting("constant", "schedule of the learning rate",
+                               choices=("constant", "cosine"))
+    warmup: int = setting(0, "epochs in which the learning rate rises from 0", low=0)
+    weight_decay: float = setting(0.0, "L2 penalty on all weights except those of norms", low=0.0)
+    weight_decay_conv: float = setting(-1.0, "L2 penalty for graph layers, if it is to differ; "
+                                             "-1: the same", low=-1.0)
+    clip: float = setting(0.0, "limit of the gradient's norm; 0: none", low=0.0)
+    seed: int = setting(0, "seed of every random draw", low=0, high=LARGEST_SEED)
+    inductive: bool = setting(False, "train on the subgraph of training nodes, evaluate on the "
+                                     "whole graph")
+    split_index: int = setting(0, "which split, for files that hold several", low=0)
+    precompute: str = setting("auto", "aggregate the input once at start (gcn, sage); its dropout "
+                                      "then comes after the aggregation; auto: for dense features",
+                              choices=("auto", "yes", "no"))
+    eval_every: int = setting(10, "epochs between evaluations; 0: only at the end", low=0)
+
+
+@dataclass(frozen=True)
+class CommunicationSettings(SettingsGroup):
+    """What is exchanged between ranks, when, and how it is compressed."""
+
+    method: str = setting("overlap", "preset of communication settings; `hpcgcn methods` "
+                                     "explains them",
+                          choices=tuple(PRESETS))
+    parallel: str = setting("auto", "strategy that divides the work; auto: partition on several "
+                                    "ranks",
+                            choices=("auto", "single", "partition", "features", "layers"))
+    blocking: bool = setting(False, "disable communication/computation overlap")
+    codec: str = setting("fp32", "compression of halo rows", choices=_codecs)
+    rate: str = setting("auto", "schedule of the codec's bits or compression ratio; `hpcgcn "
+                                "methods` lists the forms")
+    rounding: str = setting("stochastic", "codec bits: stochastic is unbiased, nearest has a "
+                                          "smaller error",
+                            choices=("stochastic", "nearest"))
+    code_parameters: str = setting("bf16", "codec bits: type in which quantisation scale and "
+                                           "offset are sent",
+                                   choices=("bf16", "fp32"))
+    rescale: bool = setting(False, "codec subset: scale received columns by width / columns sent")
+    compress_last: bool = setting(True, "compress the last layer's exchange too")
+    staleness_features: int = setting(0, "epochs by which halo features are stale", choices=(0, 1))
+    staleness_gradients: int = setting(0, "epochs by which halo gradients are stale",
+                                       choices=(0, 1))
+    refresh_every: int = setting(0, "with staleness: refresh interval; every F-th epoch is "
+                                    "synchronous; 0: never", low=0)
+    first_epoch: str = setting("zeros", "with staleness: halo rows of the first epoch; sync: "
+                                        "exchanged at once",
+                               choices=("zeros", "sync"))
+    smooth_features: float = setting(0.0, "with staleness: decay of the moving average of halo "
+                                          "features; 0: no average",
+                                     low=0.0, below=1.0)
+    smooth_gradients: float = setting(0.0, "with staleness: decay of the moving average of halo "
+                                           "gradients; 0: no average",
+                                      low=0.0, below=1.0)
+    smooth_correction: bool = setting(False, "bias-correct the moving averages (divide by 1 - "
+                                             "gamma^n)")
+    error_feedback: bool = setting(False, "add the compression error to the next epoch's message")
+    residual: bool = setting(False, "compress the difference to what the receiver already has")
+    byte_budget: str = setting("0", "bytes that all halo messages of the run may take (1500000, "
+                                    "20MB, 1.5GB): finds the rate schedule that spends them; "
+                                    "0: no budget")
+
+    def check(self, config):
+        from hpcgcn.exchange.policies import check_combination
+        check_combination(config)
+
+
+@dataclass(frozen=True)
+class MachineSettings(SettingsGroup):
+    """What computes, and in which arithmetic."""
+
+    backend: str = setting("auto", "what computes; auto: native, or reference without it",
+                           choices=("auto", "reference", "native", "cuda"))
+    dtype: str = setting("float32", "arithmetic (float64: reference only)",
+                         choices=("float32", "float64"))
+    precision: str = setting("fp32", "storage of rows that are gathered", choices=("fp32", "bf16"))
+    threads: int = setting(0, "threads per rank; 0: the host's cores divided by its ranks", low=0,
+                           high=4096)
+    mpi: str = setting("staged", "cuda: messages through host memory, or MPI reads device memory",
+                       choices=("staged", "cuda-aware"))
+
+
+@dataclass(frozen=True)
+class RunSettings(SettingsGroup):
+    """Where results go, when to save, when to stop."""
+
+    name: str = setting("auto", "folder of the results; auto: <graph>-<model>-<method>")
+    output: str = setting("runs", "where result folders go")
+    resume: str = setting("never", "auto: continue from the last checkpoint if there is one; "
+                                   "must: fail without one",
+                          choices=("never", "auto", "must"))
+    overwrite: bool = setting(False, "throw away what an earlier run of this name left")
+    checkpoint_every: int = setting(50, "epochs between checkpoints; 0: only at the end", low=0)
+    keep: int = setting(2, "checkpoints to keep", low=1)
+    time_limit: float = setting(0.0, "stop cleanly after this many minutes; 0: no limit", low=0.0)
+    stall_timeout: float = setting(300.0, "end the job if a rank makes no progress for this many "
+                                          "seconds; 0: never",
+                                   low=0.0, high=1e9)
+    quiet: bool = setting(False, "print only the summary")
