@@ -13,6 +13,7 @@ from mpi4py import MPI
 from hpcgcn.backend import make_backend
 from hpcgcn.config import make_config
 from hpcgcn.graph.store import read_part
+from hpcgcn.mpi.runtime import Runtime
 from hpcgcn.train.trainer import Trainer
 
 VARIANTS = {"hpcgcn": {}, "hpcgcn bf16": {"precision": "bf16"}}
@@ -37,7 +38,7 @@ def build(comm, path: str, question: dict) -> dict:
     trainers = {}
     for name, settings in VARIANTS.items():
         backend, _ = make_backend("auto", threads=1)
-        trainers[name] = Trainer(comm, backend, part, make_config(question | settings))
+        trainers[name] = Trainer(Runtime(comm), backend, part, make_config(question | settings))
     return trainers
 
 

@@ -141,7 +141,6 @@ def small_pieces():
     """Cut messages into pieces of a few rows, and hand over few at a time."""
     from hpcgcn.mpi import progress
     progress.PIECE_BYTES, progress.LEAST_WINDOW, progress.MOST_WINDOW = 64, 128, 512
-    progress._in_flight.window = 128
 
 
 def work(listing: str, answers: str, pieces: str):

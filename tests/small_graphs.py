@@ -53,7 +53,8 @@ def make_trainer(graph: Graph, **settings):
     from mpi4py import MPI
 
     from hpcgcn.backend import make_backend
+    from hpcgcn.mpi.runtime import Runtime
     from hpcgcn.train.trainer import Trainer
     config = make_config({"backend": "reference", "threads": 1, **settings})
     backend, _ = make_backend(config.backend, config.dtype, 1)
-    return Trainer(MPI.COMM_SELF, backend, Part.whole(graph), config)
+    return Trainer(Runtime(MPI.COMM_SELF), backend, Part.whole(graph), config)

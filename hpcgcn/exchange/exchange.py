@@ -23,8 +23,8 @@ from hpcgcn.exchange.types import Meter, Policy, Route
 class Exchange:
     """Rows of one layer and direction; built once, with buffers and persistent requests that are reused."""
 
-    def __init__(self, comm, backend, routes: list[Route], n_received: int, width: int, policy: Policy, *, seed: int,
-                 layer: int, tag: int, receive_arrays: list | None = None, source=None):
+    def __init__(self, runtime, backend, routes: list[Route], n_received: int, width: int, policy: Policy, *, seed: int,
+                 layer: int, receive_arrays: list | None = None, source=None):
         """receive_arrays: arrays of the caller's for each route's rows. source: the array that `start` will always be given.
 
         Exact rows that are used at once move without copies where MPI can reach them: they are sent from the source, which must
@@ -50,7 +50,7 @@ class Exchange:
         as_they_are = policy.codec.exact and policy.staleness == 0 and not remembers
         in_place = as_they_are and (receive_arrays is None or source is not None)
         self._messages = Messages(
-            comm, backend, tag, [r.peer for r in routes],
+            runtime, backend, [r.peer for r in routes],
             [self._rows_in_place(r, source) if as_they_are and source is not None else None for r in routes],
             [backend.message_over(array) if in_place else None for array in self.receive_arrays])
         self._wait_for_all = True
@@ -66,10 +66,10 @@ class Exchange:
         self.in_widths = [self.width if r.in_width is None else r.in_width for r in self.routes]
 
     def retarget(self, routes: list[Route], receive_arrays: list):
-        """From the next start on move other rows. Nothing is in flight, and nothing is remembered from message to message."""
-        if self._sent_epoch is not None or self.stateful:
-            raise RuntimeError("an exchange with messages in flight, or with a memory, cannot be aimed anew")
-        self._messages.retarget([route.peer for route in routes])
+        """From the next start on move other rows between the same ranks. Nothing is in flight, and nothing is remembered."""
+        if self._sent_epoch is not None or self.stateful or [route.peer for route in routes] != self._messages.peers:
+            raise RuntimeError("an exchange with messages in flight, with a memory, or with other peers cannot be retargeted")
+        self._messages.use_buffers()
         self.routes, self.receive_arrays = routes, receive_arrays
         self._set_widths()
 
@@ -92,11 +92,6 @@ class Exchange:
             self._drain()
             self._result = self.received
         return self._result
-
-    @property
-    def hidden(self) -> bool:
-        """Nothing to wait for: what `finish` returns is already here."""
-        return not self._wait_for_all
 
     # -- sending ------------------------------------------------------------------------------------------------------
     def _draw(self, stream: int, epoch: int) -> Draw:

@@ -10,20 +10,17 @@ MOST_TRANSFERS = 4                   # a moving rate meets each size once: do no
 class Messages:
     """Buffers grow to the largest message they have held; requests are kept for the sizes met last."""
 
-    def __init__(self, comm, backend, tag: int, peers: list[int], sent_from: list, received_in: list):
+    def __init__(self, runtime, backend, peers: list[int], sent_from: list, received_in: list):
         """sent_from, received_in: for each peer a message over the rows themselves, or None for a buffer."""
-        self.comm, self.backend, self.tag = comm, backend, tag
+        self.runtime, self.backend = runtime, backend
+        self.tags = [runtime.tag(peer) for peer in peers]
         self.peers, self.sent_from, self.received_in = peers, sent_from, received_in
         self._buffers = [None] * len(peers)      # (outgoing, incoming) of each peer
         self._transfers = {}                     # by the sizes of the messages
 
-    def retarget(self, peers: list[int]):
-        """From now on to and from these peers, nothing of it in place."""
-        if peers != self.peers:
-            self.free()
-            self._buffers = [None] * len(peers)
-        self.peers = peers
-        self.sent_from = self.received_in = [None] * len(peers)
+    def use_buffers(self):
+        """From now on nothing is sent or received in place."""
+        self.sent_from = self.received_in = [None] * len(self.peers)
 
     def reserve(self, k: int, out_bytes: int, in_bytes: int):
         """(outgoing, incoming) buffers of a peer; growing drops the requests that point to smaller ones."""
@@ -44,9 +41,10 @@ class Messages:
         if sizes not in self._transfers:
             if len(self._transfers) >= MOST_TRANSFERS:
                 self.free()
-            receives = [(buffers[1].mpi[:size[1]], peer) for buffers, size, peer in zip(self._buffers, sizes, self.peers)]
-            sends = [(buffers[0].mpi[:size[0]], peer) for buffers, size, peer in zip(self._buffers, sizes, self.peers)]
-            self._transfers[sizes] = Transfer(self.comm, receives, sends, self.tag)
+            ends = list(zip(self._buffers, sizes, self.peers, self.tags))
+            receives = [(buffers[1].mpi[:size[1]], peer, tag) for buffers, size, peer, tag in ends]
+            sends = [(buffers[0].mpi[:size[0]], peer, tag) for buffers, size, peer, tag in ends]
+            self._transfers[sizes] = Transfer(self.runtime, receives, sends)
         return self._transfers[sizes]
 
     def free(self):

@@ -30,9 +30,9 @@ class HaloPlan:
         """Owner to halo, once, for set-up: one value (or row) of each owned node to wherever it is needed."""
         values = np.ascontiguousarray(values)
         halo = np.empty((self.n_halo, *values.shape[1:]), values.dtype)
-        requests = [self.comm.Irecv(halo[n.halo].view(np.uint8), n.rank, tag=1) for n in self.neighbours]
+        requests = [self.comm.Irecv(halo[n.halo].view(np.uint8), n.rank) for n in self.neighbours]
         messages = [np.ascontiguousarray(values[n.send_rows]) for n in self.neighbours]
-        requests += [self.comm.Isend(m.view(np.uint8), n.rank, tag=1) for m, n in zip(messages, self.neighbours)]
+        requests += [self.comm.Isend(m.view(np.uint8), n.rank) for m, n in zip(messages, self.neighbours)]
         for request in requests:
             request.Wait()
         return halo

@@ -18,6 +18,8 @@ import sys
 import threading
 import time
 
+from hpcgcn.mpi.progress import Heartbeat
+
 BEAT_SECONDS = 1.0
 LEAST_SILENCE, MOST_SILENCE = 3.0, 60.0      # how long a rank must give no beat to count as silent: file systems may be slow
 START_PATIENCE = 10                  # times the limit before and after the epochs: reading and partitioning make no progress
@@ -28,21 +30,13 @@ LINE_BYTES = 256                     # of a heartbeat file
 FOLDER = ".heartbeat-"
 STALE_SECONDS = 3600.0               # the age at which a folder of a job that was killed is removed
 
-_heartbeats = 0                         # grows whenever this process gets on
-
-
-def heartbeat():
-    """Called wherever work gets done: a block of rows, a message that arrived, an epoch."""
-    global _heartbeats
-    _heartbeats += 1
-
 
 class Watchdog:
     """Watches over a block of code that all ranks run together. A limit of 0 seconds watches nothing. Collective."""
 
-    def __init__(self, comm, output: str, limit: float):
-        """output: a folder that all ranks can write to; it is made if need be."""
-        self.comm, self.limit, self.rank = comm, limit, comm.rank
+    def __init__(self, comm, output: str, limit: float, heartbeat: Heartbeat):
+        """output: a folder that all ranks can write to; it is made if need be. heartbeat: of this rank's work."""
+        self.comm, self.limit, self.rank, self.heartbeat = comm, limit, comm.rank, heartbeat
         self.output, self.folder, self._is_new = output, "", False
         self.host, self.hosts = socket.gethostname(), []
         self.where = "starting"
@@ -107,12 +101,12 @@ class Watchdog:
 
     # -- the thread ------------------------------------------------------------------------------------------------------
     def _watch(self):
-        seen, since, self._count, next_look = _heartbeats, time.monotonic(), 0, self.limit
+        seen, since, self._count, next_look = self.heartbeat.count, time.monotonic(), 0, self.limit
         while not self._end.wait(BEAT_SECONDS):
             self._beat()
             waited = time.monotonic() - since
-            if _heartbeats != seen:
-                seen, since, next_look = _heartbeats, time.monotonic(), self.limit
+            if self.heartbeat.count != seen:
+                seen, since, next_look = self.heartbeat.count, time.monotonic(), self.limit
             elif waited > next_look:
                 self._judge(waited)
                 next_look *= 1.5         # while others read or partition: all look at all files, so not too often
@@ -123,14 +117,14 @@ class Watchdog:
 
     def _judge(self, waited: float):
         """No heartbeat here for too long: find out who is silent, say so, and end the job; unless progress was made meanwhile."""
-        before, seen = self._read_all(), _heartbeats
+        before, seen = self._read_all(), self.heartbeat.count
         silence = min(max(self.limit / 5, LEAST_SILENCE), MOST_SILENCE)
         for _ in range(round(silence / BEAT_SECONDS)):
             if self._end.wait(BEAT_SECONDS):
                 return
             self._beat()
         after = self._read_all()
-        if _heartbeats != seen:
+        if self.heartbeat.count != seen:
             return
         silent = [rank for rank in after if rank != self.rank and after[rank][0] == before[rank][0]]
         if silent or waited > self.patience * self.limit:

@@ -21,7 +21,7 @@ import numpy as np
 
 from hpcgcn.exchange.exchange import Exchange
 from hpcgcn.exchange.types import Policy
-from hpcgcn.mpi.progress import Progress, recognise_hosts
+from hpcgcn.mpi.runtime import Runtime
 from hpcgcn.nn.steps import Epilogue
 from hpcgcn.parallel.base import Aggregation, Strategy, gathers_gradient, scales
 from hpcgcn.parallel.slices import Between, Layout, Slices
@@ -45,7 +45,7 @@ class TransposedAggregation(Aggregation):
     """
 
     def __init__(self, layout: Layout, product: Product, x, out, adds: bool, gather: list[Exchange], scatter: list[Exchange],
-                 slice_in, slice_out, progress: Progress, on_columns=None, lands_whole: bool = False):
+                 slice_in, slice_out, progress: Runtime, on_columns=None, lands_whole: bool = False):
         self.layout, self.product, self.x, self.out = layout, product, x, out
         self.gather, self.scatter, self.slice_in, self.slice_out = gather, scatter, slice_in, slice_out
         self.progress, self.on_columns, self.lands_whole, self.pushed = progress, on_columns, lands_whole, 0
@@ -124,17 +124,15 @@ def element_wise_between(model) -> dict[int, Epilogue]:
 class FeatureStrategy(Strategy):
     """Two transposes a hop and direction. `aggregators` are the ranks that own columns (default: all)."""
 
-    def __init__(self, comm, backend, whole, model, policies, plain: Policy, *, seed: int, n_blocks: int,
+    def __init__(self, runtime: Runtime, backend, whole, model, policies, plain: Policy, *, seed: int, n_blocks: int,
                  aggregators: list[int] | None = None):
-        self.comm, self.backend = comm, backend
-        self.layout = Layout(comm, backend, whole.offsets, aggregators or list(range(comm.size)), n_blocks)
+        self.runtime, self.backend = runtime, backend
+        self.layout = Layout(runtime, backend, whole.offsets, aggregators or list(range(runtime.size)), n_blocks)
         self.slices = Slices(backend, whole.n_nodes)
-        recognise_hosts(comm)
-        self.progress = Progress(comm)
         self.transposes = Transposes(self.layout, seed)
         self.exchanges = self.transposes.exchanges
         if aggregators:
-            self.role = "sparse" if comm.rank in aggregators else "dense"
+            self.role = "sparse" if runtime.rank in aggregators else "dense"
         self.between = self._between(model, whole)
         rows, columns, _ = scales(model.shape.normalisation, whole.degree, whole.degree[:0], backend.dtype)
         product = Product(self.layout, whole.matrix, rows, columns)
@@ -153,7 +151,7 @@ class FeatureStrategy(Strategy):
         steps = element_wise_between(model)
         if not steps:
             return {}
-        ids = self.backend.from_host(np.concatenate(self.comm.allgather(whole.ids)))
+        ids = self.backend.from_host(np.concatenate(self.runtime.comm.allgather(whole.ids)))
         return {hop: Between(step, self.layout, self.slices, hop, ids) for hop, step in steps.items()}
 
     def _forward(self, hop, product: Product, policy: Policy, training=True) -> TransposedAggregation:
@@ -169,7 +167,7 @@ class FeatureStrategy(Strategy):
     def _aggregation(self, hop, product: Product, x, out, adds, policy: Policy, direction: int, training: bool, columns_in, columns_out,
                      on_columns) -> TransposedAggregation:
         """columns_in, columns_out: where the columns are, or stay, if no transpose brings or takes them."""
-        mine = self.layout.slice_width(self.comm.rank, x.shape[1])
+        mine = self.layout.slice_width(self.runtime.rank, x.shape[1])
         gather, scatter, slice_in, slice_out = [], [], columns_in, columns_out
         if columns_in is None:
             # Stale rows must outlive the epoch: such hops do not share their input slice.
@@ -179,7 +177,7 @@ class FeatureStrategy(Strategy):
         if columns_out is None:
             slice_out = self.slices.get("out", 0, mine)
             scatter = self.transposes.scatter(hop, slice_out, out, adds, policy, direction, training)
-        return TransposedAggregation(self.layout, product, x, out, adds, gather, scatter, slice_in, slice_out, self.progress,
+        return TransposedAggregation(self.layout, product, x, out, adds, gather, scatter, slice_in, slice_out, self.runtime,
                                      on_columns, self.transposes.lands_whole(adds, policy))
 
     def close(self):

@@ -13,12 +13,9 @@ import numpy as np
 from hpcgcn.exchange.codecs import Rows as MessageRows
 from hpcgcn.exchange.exchange import Exchange
 from hpcgcn.exchange.types import Policy, Route
-from hpcgcn.mpi.progress import Progress, recognise_hosts
+from hpcgcn.mpi.runtime import Runtime
 from hpcgcn.parallel.base import (Aggregation, GatherStores, Strategy, gathers_gradient, multiply, reuse,
                                   row_blocks, scales, split_blocks)
-
-# Tags keep apart: direction, training or evaluation, and the hop.
-FORWARD_TAG, BACKWARD_TAG, EVALUATION_TAG = 1000, 2000, 3000
 
 
 class PartitionedMatrices:
@@ -69,7 +66,7 @@ class HaloForward(Aggregation):
     """out = A_inner x + A_outer halo(x)."""
 
     def __init__(self, matrices: PartitionedMatrices, x, out, exchange: Exchange, blocking: bool, stores: GatherStores, turn: int,
-                 progress: Progress, last: bool):
+                 progress: Runtime, last: bool):
         self.matrices, self.x, self.out, self.exchange = matrices, x, out, exchange
         self.blocking, self.progress = blocking, progress
         self.storage = stores.storage("owned", x, turn, reuse(matrices.inner))
@@ -112,7 +109,7 @@ class HaloBackward(Aggregation):
     """dx (= or +=) A_inner^T dz, plus what the ranks that read my rows send: their A_outer^T dz."""
 
     def __init__(self, matrices: PartitionedMatrices, dz, dx, adds: bool, halo_gradient, exchange: Exchange, blocking: bool, stores: GatherStores,
-                 turn: int, progress: Progress, last: bool):
+                 turn: int, progress: Runtime, last: bool):
         self.inner_t, self.outer_t = matrices.transposes_of_loss if last else matrices.transposes
         self.matrices, self.dz, self.dx, self.adds, self.exchange = matrices, dz, dx, adds, exchange
         self.blocking, self.progress = blocking, progress
@@ -151,17 +148,15 @@ class HaloBackward(Aggregation):
 class PartitionStrategy(Strategy):
     """One exchange a hop and direction. `policies(hop, direction)` gives the Policy of training's exchanges."""
 
-    def __init__(self, comm, backend, local, model, policies, plain: Policy, *, seed: int, blocking: bool,
+    def __init__(self, runtime: Runtime, backend, local, model, policies, plain: Policy, *, seed: int, blocking: bool,
                  precision: str = "fp32", for_loss: bool = False):
         """for_loss: training needs no other logits than those of training nodes."""
-        self.comm, self.backend, self.model = comm, backend, model
+        self.runtime, self.backend, self.model = runtime, backend, model
         self.matrices = PartitionedMatrices(backend, local, model.shape.normalisation, for_loss)
-        recognise_hosts(comm)
-        self.progress = Progress(comm)
         self.seed, self.blocking = seed, blocking
         self.stores = GatherStores(backend, precision)
         self.exchanges = []
-        self.forward = [self._forward(hop, policies(hop.number, "forward"), FORWARD_TAG) for hop in model.hops]
+        self.forward = [self._forward(hop, policies(hop.number, "forward")) for hop in model.hops]
         self.backward = [self._backward(hop, policies(hop.number, "backward")) if gathers_gradient(hop) else None
                          for hop in model.hops]
         self.evaluation = [self._evaluation(hop, training, plain) for hop, training in zip(model.hops, self.forward)]
@@ -170,32 +165,32 @@ class PartitionStrategy(Strategy):
         outer, outer_idle = split_blocks(local.n_interior, outside, local.n_owned, model.shape.hidden)
         self.blocks, self.idle_blocks = inner + inner_idle + outer + outer_idle, frozenset(inner_idle + outer_idle)
 
-    def _forward(self, hop, policy: Policy, tag: int) -> HaloForward:
-        exchange = self._exchange(hop, "forward", policy, tag)
-        if tag == FORWARD_TAG:
+    def _forward(self, hop, policy: Policy, training: bool = True) -> HaloForward:
+        exchange = self._exchange(hop, "forward", policy)
+        if training:
             self.exchanges.append((hop.number, "forward", exchange))
         return HaloForward(self.matrices, hop.source.value, hop.target.value, exchange, self.blocking, self.stores,
-                           hop.number, self.progress, hop is self.model.hops[-1])
+                           hop.number, self.runtime, hop is self.model.hops[-1])
 
     def _backward(self, hop, policy: Policy) -> HaloBackward:
         halo_gradient = self.backend.zeros((self.matrices.local.n_halo, hop.target.width))
-        exchange = self._exchange(hop, "backward", policy, BACKWARD_TAG, halo_gradient)
+        exchange = self._exchange(hop, "backward", policy, halo_gradient)
         self.exchanges.append((hop.number, "backward", exchange))
         return HaloBackward(self.matrices, hop.target.grad, hop.source.grad, hop.source.adds(hop), halo_gradient, exchange,
-                            self.blocking, self.stores, hop.number, self.progress, hop is self.model.hops[-1])
+                            self.blocking, self.stores, hop.number, self.runtime, hop is self.model.hops[-1])
 
     def _evaluation(self, hop, training: HaloForward, plain: Policy) -> HaloForward:
         """Exact: training's own exchange if that is exact, or another one."""
         policy = training.exchange.policy
         if policy.codec.exact and policy.staleness == 0:
             return training
-        return self._forward(hop, plain, EVALUATION_TAG)
+        return self._forward(hop, plain, training=False)
 
-    def _exchange(self, hop, direction: str, policy: Policy, tag: int, source=None) -> Exchange:
+    def _exchange(self, hop, direction: str, policy: Policy, source=None) -> Exchange:
         local = self.matrices.local
         n_received = local.n_halo if direction == "forward" else local.plan.n_sent
-        return Exchange(self.comm, self.backend, self.matrices.routes(direction), n_received, hop.source.width, policy,
-                        seed=self.seed, layer=hop.number, tag=tag + hop.number, source=source)
+        return Exchange(self.runtime, self.backend, self.matrices.routes(direction), n_received, hop.source.width, policy,
+                        seed=self.seed, layer=hop.number, source=source)
 
     def close(self):
         """Take in what is in flight and free the persistent requests."""

@@ -10,9 +10,9 @@ from hpcgcn.exchange.codecs import Rows as MessageRows
 class Layout:
     """Who owns which rows and which columns, and how rows are cut into blocks; equal on all ranks."""
 
-    def __init__(self, comm, backend, offsets: np.ndarray, aggregators: list[int], n_blocks: int):
-        self.comm, self.backend, self.offsets, self.n_blocks = comm, backend, offsets, n_blocks
-        self.rank, self.size = comm.rank, comm.size
+    def __init__(self, runtime, backend, offsets: np.ndarray, aggregators: list[int], n_blocks: int):
+        self.runtime, self.backend, self.offsets, self.n_blocks = runtime, backend, offsets, n_blocks
+        self.rank, self.size = runtime.rank, runtime.size
         self.aggregators = aggregators
 
     def rows(self, rank: int, block: int) -> tuple[int, int]:

@@ -7,7 +7,6 @@ from hpcgcn.exchange.types import Policy, Route
 from hpcgcn.parallel.slices import Layout
 
 FORWARD, BACKWARD = 0, 1
-FIRST_TAG = 4000
 
 
 class Transposes:
@@ -32,7 +31,7 @@ class Transposes:
                                     layout.columns(peer, width), theirs, mine, out_stream=peer + 1, in_stream=rank + 1))
                 start = layout.rows(peer, block)[0]
                 receive_arrays.append(slice_in[start:start + len(incoming)])
-        return self._exchange(hop, block, 0, routes, receive_arrays, x, width, policy, direction, training)
+        return self._exchange(hop, 0, routes, receive_arrays, x, width, policy, direction, training)
 
     def scatter(self, hop, slice_out, out, adds: bool, policy: Policy, direction: int, training: bool) -> list[Exchange]:
         """Columns become rows: the inverse. See `lands_whole` for where they land."""
@@ -56,13 +55,12 @@ class Transposes:
                 in_place = theirs and self.lands_whole(adds, policy)
                 receive_arrays.append(out[slice(*layout.local_rows(block))] if in_place
                                 else layout.backend.zeros((len(incoming), theirs)))
-        return self._exchange(hop, block, 1, routes, receive_arrays, slice_out, width, policy, direction, training)
+        return self._exchange(hop, 1, routes, receive_arrays, slice_out, width, policy, direction, training)
 
-    def _exchange(self, hop, block, phase, routes, receive_arrays, source, width, policy, direction, training) -> Exchange:
+    def _exchange(self, hop, phase, routes, receive_arrays, source, width, policy, direction, training) -> Exchange:
         layout = self.layout
-        number = ((hop.number * 2 + direction) * 2 + phase) * 2 + (not training)
-        exchange = Exchange(layout.comm, layout.backend, routes, 0, width, policy, seed=self.seed, layer=hop.number,
-                            tag=FIRST_TAG + number * layout.n_blocks + block, receive_arrays=receive_arrays, source=source)
+        exchange = Exchange(layout.runtime, layout.backend, routes, 0, width, policy, seed=self.seed, layer=hop.number,
+                            receive_arrays=receive_arrays, source=source)
         if training:
             name = ("forward", "backward")[direction] + ("", "_return")[phase]
             self.exchanges.append((hop.number, name, exchange))

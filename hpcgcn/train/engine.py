@@ -42,17 +42,18 @@ class Labels:
 class Engine:
     """Runs a model over one graph, forward and backward. Parameters are shared between engines."""
 
-    def __init__(self, comm, backend, part: Part, shape: Shape, parameters, *, seed: int, parallel: str,
+    def __init__(self, runtime, backend, part: Part, shape: Shape, parameters, *, seed: int, parallel: str,
                  precision: str = "fp32", blocking: bool = False, precompute: bool = False, n_blocks: int = 0,
                  n_sparse: int = 0, make_policies=None):
         """n_blocks: into how many blocks transposes are cut (parallel = 'features'); 0: what an epoch is fastest with."""
-        self.comm, self.backend, self.shape, self.parameters = comm, backend, shape, parameters
+        self.runtime, self.comm = runtime, runtime.comm
+        self.backend, self.shape, self.parameters = backend, shape, parameters
         self.seed, self.parallel, self.precision, self.blocking = seed, parallel, precision, blocking
         self.n_blocks, self.n_sparse = n_blocks, n_sparse
         if parallel == "features":
-            self.local = build_whole(comm, part, shape.self_loops, order_blocks=n_sparse > 0)
+            self.local = build_whole(self.comm, part, shape.self_loops, order_blocks=n_sparse > 0)
         else:
-            self.local = build_local(comm, part, shape.self_loops)
+            self.local = build_local(self.comm, part, shape.self_loops)
         self.labels = self._labels(part)
         self.ids = backend.from_host(self.local.ids)
         inputs = self._inputs(part, precompute)
@@ -72,9 +73,9 @@ class Engine:
         plain = plain_policy()
         policies = policies or (lambda hop, direction: plain)
         if self.parallel == "features":
-            return FeatureStrategy(self.comm, self.backend, self.local, model, policies, plain, seed=self.seed,
+            return FeatureStrategy(self.runtime, self.backend, self.local, model, policies, plain, seed=self.seed,
                                    n_blocks=self.n_blocks or USUAL_BLOCKS, aggregators=list(range(self.n_sparse)))
-        return PartitionStrategy(self.comm, self.backend, self.local, model, policies, plain, seed=self.seed,
+        return PartitionStrategy(self.runtime, self.backend, self.local, model, policies, plain, seed=self.seed,
                                  blocking=self.blocking, precision=self.precision, for_loss=training)
 
     def _fastest_blocks(self) -> int:

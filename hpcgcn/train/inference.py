@@ -13,6 +13,7 @@ from hpcgcn.config.strategies import PipelineSettings
 from hpcgcn.errors import CheckpointError, ConfigError
 from hpcgcn.graph.data import Part
 from hpcgcn.graph.header import header
+from hpcgcn.mpi.runtime import Runtime
 from hpcgcn.mpi.world import collective_errors, on_root
 from hpcgcn.nn.models import parameter_specs
 from hpcgcn.nn.parameters import Parameters
@@ -47,7 +48,7 @@ class TrainedModel:
     def __init__(self, comm, config: Config, part: Part, values: np.ndarray, ends: tuple[int, int], where: str,
                  multilabel: bool = False):
         """ends: features and classes of the model; multilabel: does it tell classes one by one, whatever the graph's labels?"""
-        self.comm, self.config, self.part = comm, config, fitting_part(part, ends, where)
+        self.config, self.part = config, fitting_part(part, ends, where)
         self.multilabel = multilabel or part.multilabel
         self.backend = open_backend(comm, config)
         shape = model_shape(config, self.part)
@@ -57,7 +58,9 @@ class TrainedModel:
         self.backend.copy(np.ascontiguousarray(values, self.backend.dtype), parameters.value)
         self.parameters = parameters
         parallel = "single" if comm.size == 1 else "partition"
-        self.engine = Engine(comm, self.backend, self.part, shape, parameters, seed=config.seed, parallel=parallel,
+        self.runtime = Runtime(comm)
+        self.comm = self.runtime.comm
+        self.engine = Engine(self.runtime, self.backend, self.part, shape, parameters, seed=config.seed, parallel=parallel,
                              precompute=precomputes(config, self.part))
 
     def logits(self) -> np.ndarray:
@@ -82,7 +85,9 @@ class TrainedModel:
         return (logits > 0).astype(np.uint8) if self.multilabel else logits.argmax(axis=1).astype(np.int32)
 
     def close(self):
+        """Free what MPI holds. Collective."""
         self.engine.close()
+        self.runtime.close()
 
 
 def fitting_part(part: Part, ends: tuple[int, int], where: str) -> Part:

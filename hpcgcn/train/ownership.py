@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from hpcgcn.mpi.progress import sum_in_place
+from hpcgcn.mpi.runtime import Runtime
 from hpcgcn.nn.parameters import Parameters, StageParameters
 
 
 class Replicated:
     """Every rank holds all parameters."""
 
-    def __init__(self, comm, parameters: Parameters):
-        self.comm, self.parameters = comm, parameters
+    def __init__(self, runtime: Runtime, parameters: Parameters):
+        self.runtime, self.parameters = runtime, parameters
         self.size, self.specs = parameters.size, parameters.specs
 
     def sum(self, agreed: np.ndarray):
@@ -23,7 +23,7 @@ class Replicated:
         backend.copy(gradient, p.grad)
 
     def _sum(self, agreed, gradient):
-        sum_in_place(self.comm, agreed, gradient)
+        self.runtime.sum_in_place(agreed, gradient)
 
     def everywhere(self, number: float) -> float:
         """A number that every holder has of its own parameters, added up over the model."""
@@ -45,19 +45,19 @@ class Staged(Replicated):
         self.grid, self.parameters = grid, parameters
         self.specs = parameters.whole_specs
         self.size = sum(spec.size for spec in self.specs)
-        self.sizes = grid.stages.allgather(parameters.size)
+        self.sizes = grid.stages.comm.allgather(parameters.size)
 
     def _sum(self, agreed, gradient):
-        sum_in_place(self.grid.world, agreed)
-        sum_in_place(self.grid.ways, gradient)
+        self.grid.world.sum_in_place(agreed)
+        self.grid.ways.sum_in_place(gradient)
 
     def everywhere(self, number: float) -> float:
-        return self.grid.stages.allreduce(number)
+        return self.grid.stages.comm.allreduce(number)
 
     def whole(self, array) -> np.ndarray | None:
         host = np.ascontiguousarray(self.parameters.backend.to_host(array))
         found = np.empty(self.size, host.dtype) if self.grid.first else None
-        self.grid.stages.Gatherv(host, (found, self.sizes) if self.grid.first else None)
+        self.grid.stages.comm.Gatherv(host, (found, self.sizes) if self.grid.first else None)
         return found
 
     def own(self, array: np.ndarray) -> np.ndarray:

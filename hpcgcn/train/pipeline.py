@@ -9,7 +9,6 @@ import numpy as np
 from hpcgcn.exchange.policies import plain_policy
 from hpcgcn.graph.data import Part, SparseRows
 from hpcgcn.graph.local import build_local
-from hpcgcn.mpi.progress import Progress
 from hpcgcn.nn.models import Inputs, Shape, build_model
 from hpcgcn.nn.parameters import Parameter, StageParameters
 from hpcgcn.nn.steps import PassContext
@@ -49,11 +48,12 @@ class PipelineEngine(Engine):
 
     def __init__(self, grid: Grid, backend, part: Part, shape: Shape, parameters: StageParameters, *, seed: int,
                  settings: PipelineSettings, precompute: bool, ends: list[int] | None = None, make_policies=None):
-        self.grid, self.comm, self.backend, self.shape, self.parameters = grid, grid.ways, backend, shape, parameters
+        self.grid, self.backend, self.shape, self.parameters = grid, backend, shape, parameters
+        self.runtime, self.comm = grid.ways, grid.ways.comm
         self.seed, self.settings = seed, settings
         # The input is aggregated once by these strategies (Engine._aggregate_once).
         self.parallel, self.precision, self.blocking = ("single" if grid.n_ways == 1 else "partition"), "fp32", False
-        self.local = build_local(grid.ways, part, shape.self_loops, keep_order=True)
+        self.local = build_local(grid.ways.comm, part, shape.self_loops, keep_order=True)
         self.graph = ChunkedGraph(backend, grid.ways, self.local, part.chunks, shape.normalisation,
                                   settings.history and settings.zero_gradients)
         self.labels = self._labels(part)
@@ -69,7 +69,7 @@ class PipelineEngine(Engine):
         plain = plain_policy()
         policies = self.policies or (lambda hop, direction: plain)
         self.strategy = PipelineStrategy(grid, backend, self.graph, self.model, plan, policies, plain, settings, seed,
-                                         Progress(grid.world))
+                                         grid.world)
         self.loss_gradient = self._loss_gradient() if grid.last else None
         self._prepare_schedules([len(p.hops) for p in plans])
         self.reads_by_age = {}           # entries that were read, by the age of what they found in epochs
@@ -95,7 +95,7 @@ class PipelineEngine(Engine):
             world = self.grid.world
             costs = (measure_units(self.backend, self.shape, inputs, self.graph, self.seed, self.settings.recomputes)
                      if world.rank == 0 else None)
-            ends = balance(world.bcast(costs), n_stages)
+            ends = balance(world.comm.bcast(costs), n_stages)
         return ends, [stage_plan(self.model, cuts, ends, stage) for stage in range(n_stages)]
 
     def _prepare_schedules(self, hops_of_stages: list[int]):
@@ -169,7 +169,7 @@ class PipelineEngine(Engine):
         n_stages, n_chunks = self.grid.n_stages, self.graph.n_chunks
         total = sum(self.reads_by_age.values())
         return {"stages": n_stages, "ways": self.grid.n_ways, "chunks": n_chunks * self.grid.n_ways,
-                "hops_of_stages": self.grid.stages.allgather(self.strategy.stage.n_hops), "units_end": self.ends,
+                "hops_of_stages": self.grid.stages.comm.allgather(self.strategy.stage.n_hops), "units_end": self.ends,
                 "bubble_predicted": (n_stages - 1) / (n_chunks + n_stages - 1),
                 "reads_by_age": {str(age): n / total for age, n in self.reads_by_age.items()} if total else {}}
 

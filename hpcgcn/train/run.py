@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from hpcgcn.backend import make_backend
 from hpcgcn.config import Config
-from hpcgcn.errors import CheckpointError, HpcgcnError
+from hpcgcn.errors import CheckpointError
 from hpcgcn.mpi.world import EXIT_RUN_AGAIN, StopRequest, collective_errors, local_rank, on_root
-from hpcgcn.mpi.watchdog import Watchdog, heartbeat
+from hpcgcn.mpi.runtime import Runtime
+from hpcgcn.mpi.watchdog import Watchdog
 from hpcgcn.train import checkpoint
 from hpcgcn.train.accounting import ages_line, pipeline_costs, work_by_role
 from hpcgcn.train.folder import RunFolder
@@ -61,11 +62,13 @@ def train_model(source, config: Config, comm=None) -> Result:
         from hpcgcn.mpi.world import world
         comm = world()
     gc.collect()      # arrays of an earlier run of this process: they hang in cycles, and few objects do not make Python look
-    with Watchdog(comm, config.output, config.stall_timeout) as watchdog:
-        return _train(source, config, comm, watchdog)
+    runtime = Runtime(comm)
+    with Watchdog(comm, config.output, config.stall_timeout, runtime.heartbeat) as watchdog, runtime:
+        return _train(source, config, runtime, watchdog)
 
 
-def _train(source, config: Config, comm, watchdog: Watchdog) -> Result:
+def _train(source, config: Config, runtime: Runtime, watchdog: Watchdog) -> Result:
+    comm = runtime.comm
     say = _printer(comm, config)
     watchdog.where = "reading its part"
     part = load_part(comm, source, config)
@@ -78,17 +81,12 @@ def _train(source, config: Config, comm, watchdog: Watchdog) -> Result:
         return Result(folder.path, finished, 0)
     chosen = on_root(comm, folder.read_choices) if config.resume != "never" else {}
     with collective_errors(comm):
-        trainer = Trainer(comm, backend, part, config, chosen)
+        trainer = Trainer(runtime, backend, part, config, chosen)
     if comm.rank == 0 and trainer.chosen:
         folder.write_choices(trainer.chosen)
     del part
     _resume(trainer, folder, say)
-    try:
-        result = _run(trainer, folder, say, watchdog)
-    except HpcgcnError as error:
-        if error.agreed:                 # all ranks are here: take in what is in flight before MPI ends
-            trainer.close()
-        raise
+    result = _run(trainer, folder, say, watchdog)
     trainer.close()
     return result
 
@@ -134,7 +132,7 @@ def _run(trainer: Trainer, folder: RunFolder, say, watchdog: Watchdog) -> Result
             late = config.time_limit and time.perf_counter() - began > 60 * config.time_limit
             epoch_began = time.perf_counter()
             watchdog.where = f"epoch {trainer.epoch}"
-            heartbeat()
+            trainer.runtime.heartbeat.beat()
             rate = trainer.rate.rate(trainer.epoch)
             ledger.reset()
             loss, stopped, allreduce = trainer.run_epoch(bool(request.received or late))

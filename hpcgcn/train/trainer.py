@@ -14,6 +14,7 @@ from hpcgcn.errors import ConfigError, DivergedError, GraphError
 from hpcgcn.exchange.policies import make_policies
 from hpcgcn.graph.data import TRAIN, Part, SparseRows
 from hpcgcn.graph.local import restrict
+from hpcgcn.mpi.runtime import Runtime
 from hpcgcn.mpi.world import collective_errors
 from hpcgcn.nn.models import Shape, parameter_specs
 from hpcgcn.nn.parameters import Adam, Parameters, StageParameters, clip_gradient
@@ -57,20 +58,21 @@ def learning_rate(config: Config, epoch: int) -> float:
 class Trainer:
     """A model, its graph and its optimiser on this rank."""
 
-    def __init__(self, comm, backend, part: Part, config: Config, chosen: dict | None = None):
+    def __init__(self, runtime: Runtime, backend, part: Part, config: Config, chosen: dict | None = None):
         """chosen: what an earlier start of this run chose by measuring: {"ends": how layers were divided} for parallel =
         'layers', {"blocks": how transposes are cut} for parallel = 'features'."""
         chosen = chosen or {}
-        self.comm, self.backend, self.config = comm, backend, config
+        self.runtime, self.comm, self.backend, self.config = runtime, runtime.comm, backend, config
+        comm = self.comm
         if config.parallel == "single" and comm.size > 1:
             raise ConfigError(f"parallel = 'single' is for one rank, but {comm.size} were started: each would see only its own "
                               f"part; leave it 'auto', or start one rank")
         self.shape = model_shape(config, part)
         self.layered = config.parallel == "layers"
-        self.grid = make_grid(comm, config.ways, config.stages) if self.layered else None
+        self.grid = make_grid(runtime, config.ways, config.stages) if self.layered else None
         kind = StageParameters if self.layered else Parameters
         self.parameters = kind(backend, parameter_specs(self.shape), config.seed)
-        training_part = restrict(self.grid.ways if self.layered else comm, part, part.split == TRAIN) if config.inductive else part
+        training_part = restrict(self.grid.ways.comm if self.layered else comm, part, part.split == TRAIN) if config.inductive else part
         self.engine = self._engine(training_part, precomputes(config, part), self._policies, chosen)
         if self.engine.labels.n_train == 0:
             raise GraphError("the graph has no labelled training nodes: `hpcgcn info` shows its splits; "
@@ -78,7 +80,7 @@ class Trainer:
         self.chosen = ({"ends": self.engine.ends} if self.layered else
                        {"blocks": self.engine.n_blocks} if config.parallel == "features" else {})
         self.evaluator = self._engine(part, precomputes(config, part), None, self.chosen) if config.inductive else self.engine
-        self.owner = Staged(self.grid, self.parameters) if self.layered else Replicated(comm, self.parameters)
+        self.owner = Staged(self.grid, self.parameters) if self.layered else Replicated(runtime, self.parameters)
         decay = config.weight_decay
         self.optimiser = Adam(self.parameters, weight_decay={
             "dense": decay, "conv": decay if config.weight_decay_conv < 0 else config.weight_decay_conv})
@@ -94,7 +96,7 @@ class Trainer:
                                   settings=PipelineSettings.of(config), precompute=precompute, ends=chosen.get("ends"),
                                   make_policies=make_policies)
         parallel = config.parallel if config.parallel != "auto" else "single" if comm.size == 1 else "partition"
-        return Engine(comm, self.backend, part, self.shape, self.parameters, make_policies=make_policies, seed=config.seed,
+        return Engine(self.runtime, self.backend, part, self.shape, self.parameters, make_policies=make_policies, seed=config.seed,
                       parallel=parallel, precision=config.precision, blocking=config.blocking, precompute=precompute,
                       n_blocks=config.feature_blocks or chosen.get("blocks", 0), n_sparse=sparse_ranks(config, comm.size))
 
@@ -188,8 +190,6 @@ class Trainer:
         self.engine.close()
         if self.evaluator is not self.engine:
             self.evaluator.close()
-        if self.grid:
-            self.grid.close()
 
 
 def metrics_file(trainer: Trainer, folder: RunFolder, ledger: EpochLedger) -> MetricsFile | None:

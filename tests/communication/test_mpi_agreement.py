@@ -86,14 +86,13 @@ def test_local_ranks_number_the_ranks_of_a_host(comm):
     assert len(set(hosts)) == comm.size
 
 
-def test_sums_are_the_same_bits_on_all_ranks(comm):
+def test_sums_are_the_same_bits_on_all_ranks(comm, runtime):
     """Parameters are never broadcast: every rank takes the same step because it has the same sums."""
-    from hpcgcn.mpi.progress import sum_in_place
     rng = np.random.default_rng(comm.rank)
     for size in (1, 3, 1000, 70_000):
         arrays = [rng.standard_normal(size).astype(dtype) for dtype in (np.float32, np.float64)]
         wanted = [np.sum(comm.allgather(array.astype(np.float64)), axis=0) for array in arrays]
-        sum_in_place(comm, *arrays)
+        runtime.sum_in_place(*arrays)
         for array, expected in zip(arrays, wanted):
             assert len(set(comm.allgather(array.tobytes()))) == 1
             np.testing.assert_allclose(array, expected, rtol=1e-4, atol=1e-5)

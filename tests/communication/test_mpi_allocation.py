@@ -30,11 +30,11 @@ def largest_epoch(trainer, epochs: int = 3) -> int:
 
 @pytest.mark.parametrize("method, model", [("vanilla", "gcn"), ("overlap", "sage"), ("pipegcn-gf", "gcnii"), ("sylvie-a", "sage"),
                                            ("varco", "resgcn"), ("mixgcn", "gcn")])
-def test_epochs_allocate_nothing_of_the_size_of_a_layer(comm, method, model):
+def test_epochs_allocate_nothing_of_the_size_of_a_layer(comm, runtime, method, model):
     graph, owner = awkward("random", comm.size, n_nodes=N_NODES)
     config = make_config({"model": model, "method": method, "layers": 3, "hidden": HIDDEN, "dropout": 0.4, "seed": 1})
     with collective_errors(comm):
-        trainer = Trainer(comm, native.NativeBackend(threads=1), cut(graph, owner, comm.rank, comm.size), config)
+        trainer = Trainer(runtime, native.NativeBackend(threads=1), cut(graph, owner, comm.rank, comm.size), config)
     layer = 4 * HIDDEN * N_NODES // comm.size
     assert largest_epoch(trainer) < layer / 4
     trainer.close()

@@ -103,9 +103,9 @@ class Expected:
         return arrived if now else late
 
 
-def exchange_of(comm, backend, cut_graph, direction, width, policy, tag) -> Exchange:
+def exchange_of(runtime, backend, cut_graph, direction, width, policy) -> Exchange:
     n_received = cut_graph.local.n_halo if direction == "forward" else cut_graph.local.plan.n_sent
-    return Exchange(comm, backend, cut_graph.routes(direction), n_received, width, policy, seed=SEED, layer=LAYER, tag=tag)
+    return Exchange(runtime, backend, cut_graph.routes(direction), n_received, width, policy, seed=SEED, layer=LAYER)
 
 
 def sent_rows(local, direction, epoch, sender, width) -> np.ndarray:
@@ -119,7 +119,7 @@ def refused(codec: str, mode: str) -> bool:
 
 
 @pytest.mark.parametrize("codec, mode", [(c, m) for c in CODECS for m in MODES if not refused(c, m)])
-def test_what_arrives_and_when_it_is_used(comm, codec, mode):
+def test_what_arrives_and_when_it_is_used(comm, runtime, codec, mode):
     kinds = ("random", "one-node-parts", "no-halo", "empty-part")
     number = list(CODECS).index(codec) + list(MODES).index(mode)
     direction = ("forward", "backward")[list(MODES).index(mode) % 2]
@@ -128,7 +128,7 @@ def test_what_arrives_and_when_it_is_used(comm, codec, mode):
     backend, width = Guarded(), WIDTHS[number % 4]
     policy = Policy(*CODECS[codec], **MODES[mode])
     cut_graph = PartitionedMatrices(backend, local, "symmetric")
-    exchange = exchange_of(comm, backend, cut_graph, direction, width, policy, tag=5)
+    exchange = exchange_of(runtime, backend, cut_graph, direction, width, policy)
     expected = [Expected(policy, route, route.peer, width) for route in exchange.routes]
     for epoch in range(EPOCHS):
         exchange.start(sent_rows(local, direction, epoch, comm.rank, width), epoch)
@@ -140,11 +140,11 @@ def test_what_arrives_and_when_it_is_used(comm, codec, mode):
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_meters_count_what_the_formulas_say(comm, codec):
+def test_meters_count_what_the_formulas_say(comm, runtime, codec):
     graph, owner = awkward("random", comm.size)
     local = build_local(comm, cut(graph, owner, comm.rank, comm.size), True)
     backend, width, policy = ReferenceBackend(np.float32), 41, Policy(*CODECS[codec])
-    exchange = exchange_of(comm, backend, PartitionedMatrices(backend, local, "symmetric"), "forward", width, policy, tag=6)
+    exchange = exchange_of(runtime, backend, PartitionedMatrices(backend, local, "symmetric"), "forward", width, policy)
     for epoch in range(EPOCHS):
         before = dataclasses.replace(exchange.meter)
         exchange.start(sent_rows(local, "forward", epoch, comm.rank, width), epoch)
@@ -169,7 +169,7 @@ def test_meters_count_what_the_formulas_say(comm, codec):
 
 
 @pytest.mark.parametrize("mode", [m for m in MODES if m != "sync"])
-def test_a_restored_exchange_goes_on_with_the_same_bits(comm, mode):
+def test_a_restored_exchange_goes_on_with_the_same_bits(comm, runtime, mode):
     graph, owner = awkward("random", comm.size)
     local = build_local(comm, cut(graph, owner, comm.rank, comm.size), True)
     backend, width = ReferenceBackend(np.float32), 8
@@ -182,7 +182,7 @@ def test_a_restored_exchange_goes_on_with_the_same_bits(comm, mode):
             found.append(exchange.finish().copy())
         return found
 
-    first, second, third = (exchange_of(comm, backend, cut_graph, "forward", width, policy, tag) for tag in (8, 9, 10))
+    first, second, third = (exchange_of(runtime, backend, cut_graph, "forward", width, policy) for _ in range(3))
     straight = run(first, range(8))
     run(second, range(5))
     state = second.state()
@@ -195,12 +195,12 @@ def test_a_restored_exchange_goes_on_with_the_same_bits(comm, mode):
         exchange.close()
 
 
-def test_an_exchange_that_starts_anew_begins_synchronously(comm):
+def test_an_exchange_that_starts_anew_begins_synchronously(comm, runtime):
     graph, owner = awkward("random", comm.size)
     local = build_local(comm, cut(graph, owner, comm.rank, comm.size), True)
     backend = ReferenceBackend(np.float32)
-    exchange = exchange_of(comm, backend, PartitionedMatrices(backend, local, "symmetric"), "forward", 3,
-                           Policy(make_codec("fp32"), Schedule(1), staleness=1), tag=12)
+    exchange = exchange_of(runtime, backend, PartitionedMatrices(backend, local, "symmetric"), "forward", 3,
+                           Policy(make_codec("fp32"), Schedule(1), staleness=1))
     exchange.start_anew()
     for epoch in (7, 8):
         exchange.start(sent_rows(local, "forward", epoch, comm.rank, 3), epoch)
@@ -210,26 +210,26 @@ def test_an_exchange_that_starts_anew_begins_synchronously(comm):
     exchange.close()
 
 
-def test_messages_larger_than_a_window_arrive_whole(comm, monkeypatch):
+def test_messages_larger_than_a_window_arrive_whole(comm, runtime, monkeypatch):
     """Small pieces and a small window, several exchanges in flight: everything is held back at some time."""
     from hpcgcn.mpi import progress
     monkeypatch.setattr(progress, "PIECE_BYTES", 64)
     monkeypatch.setattr(progress, "MOST_PIECES", 1000)
     monkeypatch.setattr(progress, "LEAST_WINDOW", 100)
-    monkeypatch.setattr(progress._in_flight, "window", 128)
+    runtime.engine.window = 128
     graph, owner = awkward("random", comm.size, n_nodes=60, n_edges=300)
     local = build_local(comm, cut(graph, owner, comm.rank, comm.size), True)
     backend = Guarded()
     cut_graph = PartitionedMatrices(backend, local, "symmetric")
     modes = [{"staleness": 1}, {}, {"staleness": 1, "refresh_every": 2}, {}]
     policies = [Policy(make_codec("fp32"), Schedule(1), **mode) for mode in modes]
-    exchanges = [exchange_of(comm, backend, cut_graph, direction, 8 + k, policy, 20 + k)
+    exchanges = [exchange_of(runtime, backend, cut_graph, direction, 8 + k, policy)
                  for k, (policy, direction) in enumerate(zip(policies, ["forward", "backward"] * 2))]
     expected = [[Expected(e.policy, route, route.peer, e.width) for route in e.routes] for e in exchanges]
     for epoch in range(5):
         for exchange, direction in zip(exchanges, ["forward", "backward"] * 2):
             exchange.start(sent_rows(local, direction, epoch, comm.rank, exchange.width), epoch)
-        progress.sum_in_place(comm, np.ones(5))
+        runtime.sum_in_place(np.ones(5))
         for exchange, peers in zip(exchanges, expected):
             found = exchange.finish()
             for route, peer in zip(exchange.routes, peers):

@@ -79,18 +79,18 @@ def test_scatter_brings_each_halo_row_its_owners_value(local):
         np.testing.assert_array_equal(halo, (mine.halo_ids.reshape(-1, *[1] * len(shape)) * np.ones(shape)).astype(dtype))
 
 
-def plain_exchange(comm, backend, cut_graph, direction, width=WIDTH) -> Exchange:
+def plain_exchange(runtime, backend, cut_graph, direction, width=WIDTH) -> Exchange:
     n_received = cut_graph.local.n_halo if direction == "forward" else cut_graph.local.plan.n_sent
-    return Exchange(comm, backend, cut_graph.routes(direction), n_received, width, Policy(make_codec("fp32"), Schedule(1.0)),
-                    seed=0, layer=1, tag=7)
+    return Exchange(runtime, backend, cut_graph.routes(direction), n_received, width, Policy(make_codec("fp32"), Schedule(1.0)),
+                    seed=0, layer=1)
 
 
-def test_forward_and_reverse_are_adjoint(comm, kind, local):
+def test_forward_and_reverse_are_adjoint(comm, runtime, kind, local):
     """<F x, y> = <x, F' y> over all ranks, for random x on owned and y on halo rows."""
     _, _, mine = local
     backend, rng = ReferenceBackend(np.float64), np.random.default_rng(comm.rank)
     cut_graph = PartitionedMatrices(backend, mine, "symmetric")
-    there, back = (plain_exchange(comm, backend, cut_graph, d) for d in ("forward", "backward"))
+    there, back = (plain_exchange(runtime, backend, cut_graph, d) for d in ("forward", "backward"))
     x, y = rng.standard_normal((mine.n_owned, WIDTH)), rng.standard_normal((mine.n_halo, WIDTH))
     there.start(x, 0)
     forward = float((there.finish() * y).sum())
@@ -107,7 +107,7 @@ def test_forward_and_reverse_are_adjoint(comm, kind, local):
 
 @pytest.mark.parametrize("blocking", [False, True])
 @pytest.mark.parametrize("normalisation", ["symmetric", "mean"])
-def test_aggregations_are_the_matrix_and_its_transpose(comm, local, normalisation, blocking):
+def test_aggregations_are_the_matrix_and_its_transpose(runtime, local, normalisation, blocking):
     graph, _, mine = local
     backend, rng = ReferenceBackend(np.float64), np.random.default_rng(4)
     x, dz = rng.standard_normal((graph.n_nodes, WIDTH)), rng.standard_normal((graph.n_nodes, WIDTH))
@@ -120,7 +120,7 @@ def test_aggregations_are_the_matrix_and_its_transpose(comm, local, normalisatio
     source.read_by("a later consumer: the hop adds to the gradient")
     shape = Shape("sage" if normalisation == "mean" else "gcn", WIDTH, 2, 2, 4)
     plain = Policy(make_codec("fp32"), Schedule(1.0))
-    strategy = PartitionStrategy(comm, backend, mine, Model(shape, None, [[], []], [hop], target, []), lambda *_: plain, plain,
+    strategy = PartitionStrategy(runtime, backend, mine, Model(shape, None, [[], []], [hop], target, []), lambda *_: plain, plain,
                                  seed=0, blocking=blocking)
     for aggregation in (strategy.forward[0], strategy.backward[0]):
         for rows in strategy.blocks:
@@ -151,7 +151,7 @@ def test_restrict_is_the_induced_subgraph(comm, kind, directed, keeps):
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_the_last_hop_of_training_makes_the_rows_that_the_loss_looks_at(comm, local, training):
+def test_the_last_hop_of_training_makes_the_rows_that_the_loss_looks_at(runtime, local, training):
     graph, _, mine = local
     trains = graph.split[0][mine.ids] == TRAIN
     np.testing.assert_array_equal(mine.trains, trains)
@@ -161,7 +161,7 @@ def test_the_last_hop_of_training_makes_the_rows_that_the_loss_looks_at(comm, lo
     model = Model(Shape("gcn", WIDTH, WIDTH, 2, WIDTH), None, [[], [], []], hops, fields[-1], [])
     for hop in hops:
         hop.source.read_by(hop)
-    strategy = PartitionStrategy(comm, backend, mine, model, lambda *_: plain, plain, seed=0, blocking=False, for_loss=True)
+    strategy = PartitionStrategy(runtime, backend, mine, model, lambda *_: plain, plain, seed=0, blocking=False, for_loss=True)
     aggregations = strategy.forward if training else strategy.evaluation
     for aggregation, wanted in zip(aggregations, (np.full(mine.n_owned, True), trains | (not training))):
         for rows in strategy.blocks:

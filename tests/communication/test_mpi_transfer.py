@@ -14,7 +14,6 @@ def narrow(monkeypatch):
     monkeypatch.setattr(progress, "PIECE_BYTES", 1 << 10)
     monkeypatch.setattr(progress, "LOCAL_PIECE_BYTES", 3 << 10)
     monkeypatch.setattr(progress, "LEAST_WINDOW", 1 << 12)
-    monkeypatch.setattr(progress, "_in_flight", progress.InFlight())
 
 
 def content(exchange, source, target, epoch, size):
@@ -24,13 +23,15 @@ def content(exchange, source, target, epoch, size):
 class Exchange:
     """Messages of every rank to every other, of sizes that all ranks know; a canary after each landing place."""
 
-    def __init__(self, comm, number, sizes):
-        self.comm, self.number, self.sizes = comm, number, sizes
+    def __init__(self, runtime, number, sizes):
+        self.comm, self.number, self.sizes = runtime.comm, number, sizes
+        comm = runtime.comm
         self.peers = [p for p in range(comm.size) if p != comm.rank]
         self.outgoing = {p: np.empty(sizes[comm.rank, p], np.uint8) for p in self.peers}
         self.landing = {p: np.full(sizes[p, comm.rank] + 8, 99, np.uint8) for p in self.peers}
-        self.transfer = progress.Transfer(comm, [(self.landing[p][:-8], p) for p in self.peers],
-                                          [(self.outgoing[p], p) for p in self.peers], tag=10 + number)
+        tags = {p: runtime.tag(p) for p in self.peers}
+        self.transfer = progress.Transfer(runtime, [(self.landing[p][:-8], p, tags[p]) for p in self.peers],
+                                          [(self.outgoing[p], p, tags[p]) for p in self.peers])
 
     def start(self, epoch):
         for p in self.peers:
@@ -45,47 +46,46 @@ class Exchange:
 
 
 @pytest.mark.parametrize("hosts_known", [False, True])
-def test_pieces_arrive_in_any_order_of_waiting(comm, narrow, hosts_known):
-    comm = comm.Dup()
-    if hosts_known:
-        progress.recognise_hosts(comm)
+def test_pieces_arrive_in_any_order_of_waiting(comm, narrow, runtime, hosts_known):
+    if not hosts_known:
+        runtime.shares_host = [False] * comm.size         # as if all ranks were on hosts of their own
     rng = np.random.default_rng(5)                        # the same draws on all ranks
     sizes = rng.integers(0, 200_000, (N_EXCHANGES, comm.size, comm.size))
     sizes[0, 0] = 0                                       # rank 0 sends nothing in one of them
     sizes[1] = 1 << 10                                    # exactly one piece
-    exchanges = [Exchange(comm, k, sizes[k]) for k in range(N_EXCHANGES)]
+    exchanges = [Exchange(runtime, k, sizes[k]) for k in range(N_EXCHANGES)]
     for epoch in range(N_EPOCHS):
         for exchange in exchanges:
             exchange.start(epoch)
-            progress.Progress(comm).progress()
+            runtime.progress()
         total = np.full(1000, comm.rank + epoch, np.float64)
-        progress.sum_in_place(comm, total)                # halo rows are held back meanwhile
+        runtime.sum_in_place(total)                       # halo rows are held back meanwhile
         assert (total == sum(range(comm.size)) + epoch * comm.size).all() or comm.size == 1
         for k in rng.permutation(N_EXCHANGES):
             exchanges[k].transfer.wait()
             exchanges[k].check(epoch)
     for exchange in exchanges:
         exchange.transfer.free()
-    assert progress._in_flight.window <= progress.MOST_WINDOW
+    assert runtime.engine.window <= progress.MOST_WINDOW
 
 
-def test_a_sum_that_takes_long_lets_messages_through(comm, narrow, monkeypatch):
+def test_a_sum_that_takes_long_lets_messages_through(comm, narrow, runtime, monkeypatch):
     """One rank joins the sum only when it has everything: the others must not hold its messages back for good."""
     monkeypatch.setattr(progress, "PAUSE_SECONDS", 0.01)
-    exchange = Exchange(comm, 0, np.full((comm.size, comm.size), 100_000))
+    exchange = Exchange(runtime, 0, np.full((comm.size, comm.size), 100_000))
     exchange.start(0)
     if comm.rank == 0:
         exchange.transfer.wait()
     total = np.ones(3)
-    progress.sum_in_place(comm, total)
+    runtime.sum_in_place(total)
     assert (total == comm.size).all()
     exchange.transfer.wait()
     exchange.check(0)
     exchange.transfer.free()
 
 
-def test_sums_are_the_same_on_all_ranks_to_the_last_bit(comm):
+def test_sums_are_the_same_on_all_ranks_to_the_last_bit(comm, runtime):
     rng = np.random.default_rng(comm.rank)
     values = rng.standard_normal(50_000).astype(np.float32)
-    progress.sum_in_place(comm, values)
+    runtime.sum_in_place(values)
     assert len(set(comm.allgather(values.tobytes()))) == 1

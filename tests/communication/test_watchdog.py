@@ -7,7 +7,8 @@ import time
 import pytest
 
 from hpcgcn.mpi import watchdog
-from hpcgcn.mpi.watchdog import Watchdog, heartbeat
+from hpcgcn.mpi.progress import Heartbeat
+from hpcgcn.mpi.watchdog import Watchdog
 
 
 class TwoRanks:
@@ -57,14 +58,14 @@ class Other:
 
 
 def test_a_silent_rank_ends_the_job_at_any_time(comm, tmp_path, capfd):
-    with Watchdog(comm, str(tmp_path), 0.2):
+    with Watchdog(comm, str(tmp_path), 0.2, Heartbeat()):
         assert comm.aborted.wait(20)
     said = capfd.readouterr().err
     assert "rank 1 on host h2" in said and "no sign of life" in said
 
 
 def test_ranks_that_are_alive_have_more_patience_outside_of_epochs(comm, tmp_path, capfd):
-    with Watchdog(comm, str(tmp_path), 0.3) as watched, Other(watched):
+    with Watchdog(comm, str(tmp_path), 0.3, Heartbeat()) as watched, Other(watched):
         assert not comm.aborted.wait(1.5)           # 5 limits
         with watched.impatient():
             assert comm.aborted.wait(20)
@@ -73,24 +74,24 @@ def test_ranks_that_are_alive_have_more_patience_outside_of_epochs(comm, tmp_pat
 
 
 def test_patience_ends_too(comm, tmp_path):
-    with Watchdog(comm, str(tmp_path), 0.05) as watched, Other(watched):
+    with Watchdog(comm, str(tmp_path), 0.05, Heartbeat()) as watched, Other(watched):
         assert comm.aborted.wait(20)
 
 
 def test_heartbeat_keeps_the_job_alive(comm, tmp_path):
-    with Watchdog(comm, str(tmp_path), 0.3) as watched, watched.impatient():
+    with Watchdog(comm, str(tmp_path), 0.3, Heartbeat()) as watched, watched.impatient():
         limit = time.monotonic() + 1.5
         while time.monotonic() < limit:
-            heartbeat()
+            watched.heartbeat.beat()
             assert not comm.aborted.wait(0.01)
 
 
 def test_nothing_is_left_behind_and_nothing_else_removed(comm, tmp_path):
-    with Watchdog(comm, str(tmp_path / "new"), 5):
+    with Watchdog(comm, str(tmp_path / "new"), 5, Heartbeat()):
         assert len(list((tmp_path / "new").iterdir())) == 1
     assert not (tmp_path / "new").exists()
     (tmp_path / "old").mkdir()
-    with Watchdog(comm, str(tmp_path / "old"), 5):
+    with Watchdog(comm, str(tmp_path / "old"), 5, Heartbeat()):
         pass
     assert list((tmp_path / "old").iterdir()) == []
 
@@ -102,12 +103,12 @@ def test_folders_of_jobs_that_were_killed_are_removed_in_time(comm, tmp_path):
         (folder / "rank-0").write_text("1 epoch 3")
         for path in (folder / "rank-0", folder):
             os.utime(path, (time.time() - age,) * 2)
-    with Watchdog(comm, str(tmp_path), 5):
+    with Watchdog(comm, str(tmp_path), 5, Heartbeat()):
         pass
     assert [path.name for path in tmp_path.iterdir()] == [f"{watchdog.FOLDER}living"]
 
 
 def test_no_place_for_heartbeats_is_no_error_of_its_own(comm, tmp_path):
     (tmp_path / "file").write_text("not a folder")
-    with Watchdog(comm, str(tmp_path / "file"), 5) as watched:
+    with Watchdog(comm, str(tmp_path / "file"), 5, Heartbeat()) as watched:
         assert watched.folder == ""

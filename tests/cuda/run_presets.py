@@ -12,6 +12,7 @@ from mpi4py import MPI
 from hpcgcn.backend import make_backend
 from hpcgcn.config import make_config
 from hpcgcn.exchange.presets import PRESETS
+from hpcgcn.mpi.runtime import Runtime
 from hpcgcn.train.source import load_part
 from hpcgcn.train.trainer import Trainer
 
@@ -23,11 +24,9 @@ def losses(comm, path: str, method: str, backend) -> list[float]:
     """The loss of every epoch."""
     config = make_config({"method": method, "layers": 3, "hidden": 16, "epochs": EPOCHS, "backend": backend.name,
                           "precompute": "no", "seed": 3})
-    trainer = Trainer(comm, backend, load_part(comm, path, config), config)
-    try:
+    with Runtime(comm) as runtime:
+        trainer = Trainer(runtime, backend, load_part(comm, path, config), config)
         return [trainer.run_epoch()[0] for _ in range(EPOCHS)]
-    finally:
-        trainer.close()
 
 
 def main() -> int:

@@ -23,35 +23,35 @@ def losses(trainer, epochs=EPOCHS) -> list[float]:
     return [trainer.run_epoch()[0] for _ in range(epochs)]
 
 
-def trainer_on(comm, graph, owner, **settings) -> Trainer:
-    config = make_config(SETTINGS | settings)
+def trainer_on(runtime, graph, owner, **settings) -> Trainer:
+    config, comm = make_config(SETTINGS | settings), runtime.comm
     with collective_errors(comm):
-        return Trainer(comm, ReferenceBackend(np.float64), cut(graph, owner, comm.rank, comm.size), config)
+        return Trainer(runtime, ReferenceBackend(np.float64), cut(graph, owner, comm.rank, comm.size), config)
 
 
 @pytest.mark.parametrize("inductive", [False, True])
 @pytest.mark.parametrize("model", ["gcn", "sage", "gcnii", "resgcn"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_awkward_cuts_change_nothing(comm, kind, model, inductive):
+def test_awkward_cuts_change_nothing(comm, runtime, kind, model, inductive):
     method = "vanilla" if (model in ("gcn", "resgcn")) == inductive else "overlap"
     graph, owner = awkward(kind, comm.size, directed=model in ("sage", "gcnii"), sparse=kind == "blocks",
                            multilabel=kind == "random")
     settings = {"model": model, "inductive": inductive, "precompute": "no" if kind in ("no-halo", "random") else "auto"}
     control = make_trainer(graph, **SETTINGS, **settings)
-    trainer = trainer_on(comm, graph, owner, **settings, method=method)
+    trainer = trainer_on(runtime, graph, owner, **settings, method=method)
     np.testing.assert_allclose(losses(trainer), losses(control), rtol=1e-9)
     found, wanted = trainer.evaluate(), control.evaluate()
     assert found == pytest.approx(wanted, nan_ok=True)
     trainer.close()
 
 
-def test_a_rank_without_train_nodes(comm):
+def test_a_rank_without_train_nodes(comm, runtime):
     """All train nodes are with rank 0: the others have nothing to add in the transductive case, no nodes in the inductive."""
     graph, owner = awkward("random", comm.size)
     graph.split[0] = np.where(owner == 0, TRAIN, VAL)
     for inductive in (False, True):
         for method in ("overlap", "pipegcn-gf", "sylvie-a", "bns"):
-            trainer = trainer_on(comm, graph, owner, inductive=inductive, method=method)
+            trainer = trainer_on(runtime, graph, owner, inductive=inductive, method=method)
             found = losses(trainer)
             if method == "overlap":
                 np.testing.assert_allclose(found, losses(make_trainer(graph, **SETTINGS, inductive=inductive)), rtol=1e-9)
@@ -59,38 +59,38 @@ def test_a_rank_without_train_nodes(comm):
             trainer.close()
 
 
-def test_no_train_nodes_at_all_is_refused_by_all(comm):
+def test_no_train_nodes_at_all_is_refused_by_all(comm, runtime):
     graph, owner = awkward("random", comm.size)
     graph.split[0] = VAL
     for inductive in (False, True):
         with pytest.raises(GraphError, match="no labelled training nodes"):
-            trainer_on(comm, graph, owner, inductive=inductive)
+            trainer_on(runtime, graph, owner, inductive=inductive)
 
 
-def test_one_class_trains(comm):
+def test_one_class_trains(comm, runtime):
     graph, owner = awkward("random", comm.size, n_classes=1)
-    assert losses(trainer_on(comm, graph, owner)) == pytest.approx([0.0] * EPOCHS)
+    assert losses(trainer_on(runtime, graph, owner)) == pytest.approx([0.0] * EPOCHS)
 
 
-def test_a_graph_without_edges(comm):
+def test_a_graph_without_edges(comm, runtime):
     graph, owner = awkward("random", comm.size, n_edges=0)
-    np.testing.assert_allclose(losses(trainer_on(comm, graph, owner)), losses(make_trainer(graph, **SETTINGS)), rtol=1e-9)
+    np.testing.assert_allclose(losses(trainer_on(runtime, graph, owner)), losses(make_trainer(graph, **SETTINGS)), rtol=1e-9)
 
 
-def test_single_is_for_one_rank(comm):
+def test_single_is_for_one_rank(comm, runtime):
     graph, owner = awkward("random", comm.size)
     if comm.size == 1:
-        assert trainer_on(comm, graph, owner, parallel="single").engine.parallel == "single"
+        assert trainer_on(runtime, graph, owner, parallel="single").engine.parallel == "single"
         return
     with pytest.raises(ConfigError, match="one rank"):
-        trainer_on(comm, graph, owner, parallel="single")
+        trainer_on(runtime, graph, owner, parallel="single")
 
 
-def test_float32_ranks_end_with_the_same_parameters(comm):
+def test_float32_ranks_end_with_the_same_parameters(comm, runtime):
     """No rank may drift: parameters are updated by each rank for itself."""
     graph, owner = awkward("random", comm.size)
     config = make_config(SETTINGS | {"dtype": "float32", "method": "sylvie-a", "clip": 0.5})
-    trainer = Trainer(comm, ReferenceBackend(np.float32), cut(graph, owner, comm.rank, comm.size), config)
+    trainer = Trainer(runtime, ReferenceBackend(np.float32), cut(graph, owner, comm.rank, comm.size), config)
     losses(trainer, 10)
     assert len(set(comm.allgather(trainer.parameters.value.tobytes()))) == 1
     trainer.close()
@@ -105,7 +105,7 @@ def test_the_whole_part_is_a_part(comm):
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("model", ["sage", "gcnii"])
-def test_rows_kept_in_tiles_change_no_bit(comm, model, precision, monkeypatch):
+def test_rows_kept_in_tiles_change_no_bit(comm, runtime, model, precision, monkeypatch):
     """Hops take turns with two stores: deep models would show a row that is overwritten too early."""
     graph, owner = awkward("random", comm.size)
     settings = {"backend": "native", "dtype": "float32", "model": model, "layers": 6, "hidden": 48, "precision": precision}
@@ -113,7 +113,7 @@ def test_rows_kept_in_tiles_change_no_bit(comm, model, precision, monkeypatch):
     def run() -> list[float]:
         config = make_config(SETTINGS | settings)
         with collective_errors(comm):
-            trainer = Trainer(comm, native.NativeBackend(threads=1), cut(graph, owner, comm.rank, comm.size), config)
+            trainer = Trainer(runtime, native.NativeBackend(threads=1), cut(graph, owner, comm.rank, comm.size), config)
         found = losses(trainer)
         trainer.close()
         return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hpcgcn.errors import ConfigError
+from hpcgcn.mpi.runtime import Runtime
 
 
 def grid_shape(ways: int, stages: int, n_ranks: int) -> tuple[int, int]:
@@ -25,9 +26,9 @@ def grid_shape(ways: int, stages: int, n_ranks: int) -> tuple[int, int]:
 class Grid:
     """This rank's place. Rank r is way r % n_ways of stage r // n_ways."""
 
-    world: object                    # all ranks
-    ways: object                     # communicator of the ranks of this stage
-    stages: object                   # communicator of the ranks of this way
+    world: Runtime                   # of all ranks
+    ways: Runtime                    # of the ranks of this stage
+    stages: Runtime                  # of the ranks of this way
     n_ways: int
     n_stages: int
 
@@ -51,13 +52,8 @@ class Grid:
         """The rank of the next (1) or previous (-1) stage that holds the same nodes."""
         return self.world.rank + step * self.n_ways
 
-    def close(self):
-        """Free the communicators."""
-        self.ways.Free()
-        self.stages.Free()
 
-
-def make_grid(comm, ways: int, stages: int) -> Grid:
+def make_grid(runtime: Runtime, ways: int, stages: int) -> Grid:
     """The grid of all ranks. Collective."""
-    ways, stages = grid_shape(ways, stages, comm.size)
-    return Grid(comm, comm.Split(comm.rank // ways, comm.rank), comm.Split(comm.rank % ways, comm.rank), ways, stages)
+    ways, stages = grid_shape(ways, stages, runtime.size)
+    return Grid(runtime, runtime.split(runtime.rank // ways), runtime.split(runtime.rank % ways), ways, stages)

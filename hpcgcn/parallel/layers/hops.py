@@ -22,7 +22,7 @@ from hpcgcn.parallel.layers.matrices import ChunkedGraph
 class ChunkHalo:
     """The exchanges of one hop and direction, one a chunk."""
 
-    def __init__(self, graph: ChunkedGraph, width: int, policy: Policy, direction: str, seed: int, hop: int, tag: int):
+    def __init__(self, graph: ChunkedGraph, width: int, policy: Policy, direction: str, seed: int, hop: int):
         self.graph, self.direction = graph, direction
         self.pending = set()
         self.slices = [graph.halo_slices(chunk) for chunk in range(graph.n_chunks)]
@@ -31,8 +31,7 @@ class ChunkHalo:
         self.exchanges = []
         for chunk in range(graph.n_chunks):
             routes, n_received = self._routes(chunk)
-            self.exchanges.append(Exchange(graph.ways, graph.backend, routes, n_received, width, policy, seed=seed, layer=hop,
-                                           tag=tag + chunk))
+            self.exchanges.append(Exchange(graph.ways, graph.backend, routes, n_received, width, policy, seed=seed, layer=hop))
 
     def _routes(self, chunk: int) -> tuple[list[Route], int]:
         """Owner to halo (values), or halo to owner (gradients)."""

@@ -40,14 +40,14 @@ class StageLink:
     An exchange serves one array and slot, with other rows each time.
     """
 
-    def __init__(self, comm, backend, peer: int, arrays: list, ids: np.ndarray, chunks: np.ndarray, policy: Policy, *,
-                 seed: int, layer: int, tag: int, stream: int):
+    def __init__(self, runtime, backend, peer: int, arrays: list, ids: np.ndarray, chunks: np.ndarray, policy: Policy, *,
+                 seed: int, layer: int, stream: int):
         self.peer, self.arrays, self.chunks, self.stream = peer, arrays, chunks, stream
         self.rows = [MessageRows(None, backend.from_host(ids[a:b]), ids[a:b]) for a, b in zip(chunks, chunks[1:])]
         self.nothing = MessageRows(None, backend.from_host(ids[:0]), ids[:0])
-        self.slots = [[Exchange(comm, backend, [], 0, array.shape[1], policy, seed=seed, layer=layer,
-                                tag=tag + slot * len(arrays) + k, receive_arrays=[]) for k, array in enumerate(arrays)]
-                      for slot in range(SLOTS)]
+        idle = Route(peer, self.nothing, slice(0, 0), self.nothing, None)
+        self.slots = [[Exchange(runtime, backend, [idle], 0, array.shape[1], policy, seed=seed, layer=layer,
+                                receive_arrays=[array[:0]]) for array in arrays] for _ in range(SLOTS)]
         self._turn = 0
         self._waiting, self._expected = deque(), deque()
 

@@ -59,7 +59,7 @@ class ChunkedGraph:
 
         mine = (count_entries(local.inner, row_chunk, row_chunk, self.n_chunks)
                 + count_entries(local.outer, row_chunk, halo_chunk, self.n_chunks))
-        self.entries = ways.allreduce(mine)                       # of all ways
+        self.entries = ways.comm.allreduce(mine)                       # of all ways
         self.reads = self.entries > 0
 
     def _matrix(self, structure: Structure, row_scale, column_scale, factor: int):

@@ -15,9 +15,8 @@ from hpcgcn.parallel.layers.links import NoLink, StageLink
 from hpcgcn.parallel.layers.matrices import ChunkedGraph
 from hpcgcn.parallel.layers.stage import Stage
 
-# Tags and random streams keep apart: direction, training or evaluation.
-FORWARD_TAG, BACKWARD_TAG, EVALUATION_TAG = 500, 600, 700
-FORWARD_STREAM, BACKWARD_STREAM = 10_000, 20_000
+# Random streams keep the directions apart; None: evaluation, which is exact.
+STREAMS = {"forward": 10_000, "backward": 20_000, None: 0}
 
 
 class PipelineStrategy(Strategy):
@@ -39,26 +38,25 @@ class PipelineStrategy(Strategy):
         self.history = History(self.graph, settings.hold, not settings.zero_gradients) if settings.history else None
         for hop in self.plan.hops:
             halo = self.backend.zeros((self.graph.local.n_halo, hop.source.width)) if self.grid.n_ways > 1 else None
-            training = self._halo(hop, "forward", self.policies(hop.number, "forward"), 0)
+            training = self._halo(hop, "forward", self.policies(hop.number, "forward"))
             forward.append(ForwardHop(self.graph, hop, halo, training, progress))
             evaluation.append(forward[-1])
             if training is not None and not _exact(training.exchanges[0].policy):
-                evaluation[-1] = ForwardHop(self.graph, hop, halo, self._halo(hop, "forward", self.plain, 2), progress)
+                evaluation[-1] = ForwardHop(self.graph, hop, halo, self._halo(hop, "forward", self.plain, False), progress)
             backward.append(None)
             if gathers_gradient(hop):
-                returned = self._halo(hop, "backward", self.policies(hop.number, "backward"), 1)
+                returned = self._halo(hop, "backward", self.policies(hop.number, "backward"))
                 backward[-1] = BackwardHop(self.graph, hop, returned, progress)
             if self.history:
                 self.history.add(hop, halo)
         self.stage = Stage(self.plan, self.graph, forward, evaluation, backward, self.model.shape.hidden, progress)
 
-    def _halo(self, hop, direction: str, policy: Policy, kind: int) -> ChunkHalo | None:
+    def _halo(self, hop, direction: str, policy: Policy, training: bool = True) -> ChunkHalo | None:
         if self.grid.n_ways == 1:
             return None
-        tag = (kind * (len(self.model.hops) + 1) + hop.number) * self.graph.n_chunks
-        halo = ChunkHalo(self.graph, hop.source.width, policy, direction, self.seed, hop.number, tag)
+        halo = ChunkHalo(self.graph, hop.source.width, policy, direction, self.seed, hop.number)
         self.halos.append(halo)
-        if kind < 2:
+        if training:
             self.exchanges += [(hop.number, direction, exchange) for exchange in halo.exchanges]
         return halo
 
@@ -83,10 +81,8 @@ class PipelineStrategy(Strategy):
         if not arrays:
             return NoLink()
         policy = self.plain if direction is None else _prompt(self.policies(hop, direction))
-        tag, stream = {"forward": (FORWARD_TAG, FORWARD_STREAM), "backward": (BACKWARD_TAG, BACKWARD_STREAM),
-                     None: (EVALUATION_TAG, 0)}[direction]
         link = StageLink(self.grid.world, self.backend, self.grid.neighbour(side), arrays, self.graph.local.ids,
-                         self.graph.chunks, policy, seed=self.seed, layer=hop, tag=tag, stream=stream)
+                         self.graph.chunks, policy, seed=self.seed, layer=hop, stream=STREAMS[direction])
         self.links.append(link)
         if direction:
             self.exchanges += [(hop, f"stage_{direction}", exchange) for exchange in link.exchanges]

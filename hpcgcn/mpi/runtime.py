@@ -1,0 +1,83 @@
+"""What a run needs of MPI, made from its communicator: progress, the heartbeat, and tags.
+
+Nothing of it is global: several runs in one process, one after the other or on communicators of
+their own, do not know of each other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hpcgcn.errors import ConfigError
+from hpcgcn.mpi.progress import Heartbeat, ProgressEngine
+
+FIRST_TAG = 1                        # tag 0 is for what is sent and awaited at once (see large.py)
+
+
+class Runtime:
+    """A run's communicator, a duplicate of the one given, with the state that belongs to it. Collective.
+
+    Runtimes of parts of its ranks (`split`) have communicators and tags of their own, and share
+    progress and heartbeat. `close` (or the end of a `with` block) gives everything back.
+    """
+
+    def __init__(self, comm, parent: "Runtime | None" = None):
+        from mpi4py import MPI
+        self.comm = comm.Dup()               # so that nobody else's messages carry the same tags
+        self.rank, self.size = comm.rank, comm.size
+        self.heartbeat = parent.heartbeat if parent else Heartbeat()
+        self.engine = parent.engine if parent else ProgressEngine(self.heartbeat)
+        hosts = self.comm.allgather(MPI.Get_processor_name())
+        self.shares_host = [host == hosts[self.rank] for host in hosts]      # of each rank, with this one
+        self._largest_tag = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)      # it alone has this attribute
+        self._n_tags = Counter()             # allotted so far, of each peer
+        self._parent, self._parts, self._open = parent, [], True
+
+    def split(self, colour: int) -> "Runtime":
+        """The runtime of those ranks that give the same colour, in the order of their ranks. Collective."""
+        comm = self.comm.Split(colour, self.rank)
+        self._parts.append(Runtime(comm, parent=self))
+        comm.Free()
+        return self._parts[-1]
+
+    def tag(self, peer: int) -> int:
+        """A tag that no other messages between this rank and the peer carry.
+
+        Both ends count: they must ask for their tags in the same order. That way ranks need not agree
+        with third ones, and may have exchanges that others have not.
+        """
+        tag = FIRST_TAG + self._n_tags[peer]
+        if tag > self._largest_tag:
+            raise ConfigError(f"more exchanges between ranks {self.rank} and {peer} than this MPI library has tags "
+                              f"({self._largest_tag}): use fewer chunks, blocks or layers")
+        self._n_tags[peer] += 1
+        return tag
+
+    def progress(self):
+        """Let MPI move what can be moved now. Called after a block of work, so it counts as a heartbeat."""
+        self.heartbeat.beat()
+        self.engine.progress()
+
+    def sum_in_place(self, *arrays):
+        """Add up host arrays over all ranks, with the same bits on each. Collective."""
+        if self.size > 1:
+            self.engine.sum_in_place(self.comm, arrays)
+
+    def close(self):
+        """Wait for what is in flight, free requests and communicators. Collective; a second call does nothing."""
+        if not self._open:
+            return
+        self._open = False
+        if self._parent is None:
+            self.engine.close()
+        for part in self._parts:
+            part.close()
+        self.comm.Free()
+
+    def __enter__(self) -> "Runtime":
+        return self
+
+    def __exit__(self, kind, error, trace):
+        # After an error that not all ranks know of, the others may never come here.
+        if error is None or getattr(error, "agreed", False):
+            self.close()
