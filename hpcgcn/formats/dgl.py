@@ -39,10 +39,15 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
         if child.returncode:
             raise FileError(f"{path} cannot be read (DGL ended with the code {child.returncode}); expected a sound file "
                             "of dgl.save_graphs")
-        with Archive(arrays) as found:
-            masks = {name: found[name] for name in MASKS if name in found}
-            return draft_from_tensors(path, found["edges"], int(found["n_nodes"]), found.get("x"), found.get("y"), masks,
-                                      found["edge_data"].tolist())
+        return draft_of_arrays(path, arrays)
+
+
+def draft_of_arrays(path: str, arrays: str) -> Draft:
+    """The draft of what the loader saved of a file."""
+    with Archive(arrays) as found:
+        masks = {name: found[name] for name in MASKS if name in found}
+        return draft_from_tensors(path, found["edges"], int(found["n_nodes"]), found.get("x"), found.get("y"), masks,
+                                  found["edge_data"].tolist())
 
 
 def write(path: str, graph: Graph):
