@@ -57,7 +57,7 @@ def confine(folder: str) -> Outside:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     quiet()
     os.chdir(folder)
-    os.environ |= {"TMPDIR": folder, "HOME": folder, "OMPI_MCA_btl": "self", "OMPI_MCA_pml": "ob1"}
+    os.environ |= {"TMPDIR": folder, "HOME": folder, "LANGUAGE": "C", "OMPI_MCA_btl": "self", "OMPI_MCA_pml": "ob1"}
     tempfile.tempdir = folder
     sys.dont_write_bytecode = True
     os.fsync = lambda descriptor: None         # what is tried here need not survive a power cut
