@@ -26,11 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser):
 
 def add_constants(parser: argparse.ArgumentParser):
     """What weights do not tell."""
-    parser.add_argument("--alpha", type=float, default=argparse.SUPPRESS, help="gcnii: share of the initial residual (0.1)")
+    parser.add_argument("--alpha", type=float, default=argparse.SUPPRESS, help="share of the initial residual (0.1)")
     parser.add_argument("--lambda", dest="lambda_", type=float, default=argparse.SUPPRESS,
-                        help="gcnii: beta_l = log(lambda / l + 1); theta in PyG (0.5)")
+                        help="strength of the identity mapping, beta_l = log(lambda / l + 1); theta in PyG (0.5)")
     parser.add_argument("--self-loops", choices=("auto", "yes", "no"), default=argparse.SUPPRESS,
-                        help="does a node count among its neighbours; auto: not for sage")
+                        help="does a node count among its neighbours; auto: as its model's default")
 
 
 def constants(args: argparse.Namespace) -> dict:
@@ -44,11 +44,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _export(args: argparse.Namespace) -> int:
+    from hpcgcn.nn.models import MODELS
     from hpcgcn.weights.files import run_parameters, write_weights
     _, shape, parameters = run_parameters(args.run, args.which)
     write_weights(args.output, args.to, shape, parameters)
     print(f"{args.output}: {_words(args.to, shape)}")
-    if (args.to, shape.model) == ("dgl", "gcn"):
+    if args.to in MODELS[shape.model].out_degrees_in:
         print(f"  note: {DIRECTED}", file=sys.stderr)
     return 0
 

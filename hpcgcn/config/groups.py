@@ -12,7 +12,15 @@ LARGEST_SEED = 2 ** 63 - 1
 
 def _models() -> tuple[str, ...]:
     from hpcgcn.nn.models import MODELS
-    return MODELS
+    return tuple(MODELS)
+
+
+def _naming(text: str, find: str, what: str):
+    """A help text with the names of the models that `find` (a function of nn.models) lists."""
+    def described() -> str:
+        from hpcgcn.nn import models
+        return text.format(", ".join(getattr(models, find)(what)))
+    return described
 
 
 def _codecs() -> tuple[str, ...]:
@@ -28,15 +36,20 @@ class ArchitectureSettings(SettingsGroup):
     layers: int = setting(3, "number of layers", low=1, high=100_000)
     hidden: int = setting(128, "width of the hidden layers", low=1, high=1_000_000)
     dropout: float = setting(0.5, "dropout on the input of every layer", low=0.0, below=1.0)
-    norm: str = setting("auto", "LayerNorm after every layer but the last; auto: for sage",
+    norm: str = setting("auto", _naming("LayerNorm after every layer but the last; auto: for {}",
+                                        "models_where", "norm"),
                         choices=("auto", "yes", "no"))
-    linear_layers: int = setting(0, "make the last k layers plain linear, without aggregation "
-                                    "(gcn, sage)", low=0)
-    self_loops: str = setting("auto", "count a node among its own neighbours; auto: not for sage",
+    linear_layers: int = setting(0, _naming("make the last k layers plain linear, without "
+                                            "aggregation ({})", "models_with", "linear_layers"),
+                                 low=0)
+    self_loops: str = setting("auto", _naming("count a node among its own neighbours; auto: for {}",
+                                              "models_where", "self_loops"),
                               choices=("auto", "yes", "no"))
-    alpha: float = setting(0.1, "gcnii: share of the initial residual", low=0.0, high=1.0)
-    lambda_: float = setting(0.5, "gcnii: strength of the identity mapping, beta_l = log(lambda / "
-                                  "l + 1)", low=0.0)
+    alpha: float = setting(0.1, _naming("share of the initial residual ({})", "models_with", "alpha"),
+                           low=0.0, high=1.0)
+    lambda_: float = setting(0.5, _naming("strength of the identity mapping, beta_l = "
+                                          "log(lambda / l + 1) ({})", "models_with", "lambda_"),
+                             low=0.0)
 
 
 @dataclass(frozen=True)
@@ -56,8 +69,9 @@ class TrainingSettings(SettingsGroup):
     inductive: bool = setting(False, "train on the subgraph of training nodes, evaluate on the "
                                      "whole graph")
     split_index: int = setting(0, "which split, for files that hold several", low=0)
-    precompute: str = setting("auto", "aggregate the input once at start (gcn, sage); its dropout "
-                                      "then comes after the aggregation; auto: for dense features",
+    precompute: str = setting("auto", _naming("aggregate the input once at start ({}); its dropout "
+                                              "then comes after the aggregation; auto: for dense "
+                                              "features", "models_where", "precomputes_input"),
                               choices=("auto", "yes", "no"))
     eval_every: int = setting(10, "epochs between evaluations; 0: only at the end", low=0)
 

@@ -22,12 +22,12 @@ LARGEST_INTEGER = 2 ** 31 - 1
 THE_SETTINGS = "the settings"
 
 
-def setting(default: bool | int | float | str, help: str, *,
+def setting(default: bool | int | float | str, help: str | Callable[[], str], *,
             choices: Iterable | Callable[[], Iterable] | None = None, low: float | None = None,
             high: float | None = None, below: float | None = None) -> Any:
     """A field with what flags, checks and documentation need.
 
-    Bounds: low <= value <= high, value < below. choices may be a function, for choices that a
+    Bounds: low <= value <= high, value < below. choices and help may be functions, for what a
     registry in a heavier module knows.
     """
     if type(default) is int and high is None:
@@ -67,8 +67,9 @@ def choices_of(spec: dataclasses.Field) -> tuple:
 
 def described(spec: dataclasses.Field) -> str:
     """The meaning of a setting with its choices, for help and TOML comments."""
-    choices = choices_of(spec)
-    return spec.metadata["help"] + (f" ({' | '.join(map(str, choices))})" if choices else "")
+    choices, text = choices_of(spec), spec.metadata["help"]
+    text = text() if callable(text) else text
+    return text + (f" ({' | '.join(map(str, choices))})" if choices else "")
 
 
 _BOUNDS = (("low", operator.lt, "at least"), ("high", operator.gt, "at most"),

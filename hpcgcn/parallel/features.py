@@ -10,7 +10,7 @@ so does a norm or the loss; each change from one to the other is a transpose, an
 forward and two backward, and the first layer of gcn and sage none where its aggregation is computed once. Only where all
 that stands between two hops is element-wise does it happen on the columns, and the two transposes around it cancel: in a
 gcn without norm whose layer 1 is not precomputed (sparse features), hops 1 and 2 cost one forward and one backward each.
-sage adds a product of the node's own row in between, gcnii and resgcn have a weight between every two hops.
+Models with a product of the node's own row in between, or a weight between every two hops, always pay both.
 
 Roles: a rank may own no rows (it only aggregates) or no columns (it only updates): MixGCN's mixture of accelerators.
 """

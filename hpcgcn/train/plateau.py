@@ -7,6 +7,7 @@ from collections import deque
 import numpy as np
 
 from hpcgcn.graph.data import TRAIN
+from hpcgcn.nn.models import models_where
 
 PATIENCE = 50                        # epochs
 NEAR = 0.98                          # of the loss of guessing
@@ -54,4 +55,5 @@ def remedy(config) -> str:
     if config.parallel == "layers" and config.history != "none":
         return ("chunks may see too much that is out of date: try a shorter --history-hold, more --ways (gnnpipe-hybrid), "
                 "fewer --stages or --chunks; --history none is exact and tells whether history is the cause")
-    return "try another --lr, fewer --layers, or a model for many layers (--model gcnii or resgcn)"
+    deep = " or ".join(models_where("for_many_layers"))
+    return f"try another --lr, fewer --layers, or a model for many layers (--model {deep})"

@@ -16,7 +16,7 @@ from hpcgcn.graph.data import TRAIN, Part, SparseRows
 from hpcgcn.graph.local import restrict
 from hpcgcn.mpi.runtime import Runtime
 from hpcgcn.mpi.world import collective_errors
-from hpcgcn.nn.models import Shape, parameter_specs
+from hpcgcn.nn.models import Shape, parameter_specs, precomputes_input
 from hpcgcn.nn.parameters import Adam, Parameters, StageParameters, clip_gradient
 from hpcgcn.parallel.layers.grid import make_grid
 from hpcgcn.train import checkpoint
@@ -32,17 +32,12 @@ from hpcgcn.train.source import sparse_ranks
 
 def model_shape(config: Config, part: Part) -> Shape:
     """The model that the settings mean for this graph."""
-    choose = {"yes": True, "no": False}
-    return Shape(config.model, part.n_features, part.n_classes, config.layers, config.hidden, config.linear_layers,
-                 norm=choose.get(config.norm, config.model == "sage"), dropout=config.dropout, alpha=config.alpha,
-                 lambda_=config.lambda_, self_loops=choose.get(config.self_loops, config.model != "sage"))
+    return Shape.of(config, part.n_features, part.n_classes)
 
 
 def precomputes(config: Config, part: Part) -> bool:
     """Is layer 1's aggregation done once, at start?"""
-    if config.model not in ("gcn", "sage"):
-        return False
-    return {"yes": True, "no": False}.get(config.precompute, not isinstance(part.features, SparseRows))
+    return precomputes_input(config, isinstance(part.features, SparseRows))
 
 
 def learning_rate(config: Config, epoch: int) -> float:

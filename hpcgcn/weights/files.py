@@ -128,10 +128,7 @@ def shape_of(config: Config, parameters: dict[str, np.ndarray]) -> Shape:
     """The shape of a run's model, with the widths that its graph gave it."""
     first = parameters["input.weight" if "input.weight" in parameters else "conv1.weight"]
     last = parameters["output.weight" if "output.weight" in parameters else f"conv{config.layers}.weight"]
-    choose = {"yes": True, "no": False}
-    return Shape(config.model, first.shape[0], last.shape[1], config.layers, config.hidden, config.linear_layers,
-                 norm=choose.get(config.norm, config.model == "sage"), dropout=config.dropout, alpha=config.alpha,
-                 lambda_=config.lambda_, self_loops=choose.get(config.self_loops, config.model != "sage"))
+    return Shape.of(config, first.shape[0], last.shape[1])
 
 
 def make_run(path: str, config: Config, found: Found):

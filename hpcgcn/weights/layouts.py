@@ -1,7 +1,7 @@
-"""How PyG and DGL name and lay out the weights of GCN, GraphSAGE and GCNII stacks; recognise.py finds out which a file follows.
+"""How PyG and DGL name and lay out the weights of stacks of layers; recognise.py finds out which a file follows.
 
-Stacks as both libraries' examples build them: graph layers in a list, `norms` beside it, and for GCNII two plain
-linear layers `lins`.
+Stacks as both libraries' examples build them: graph layers in a list, `norms` beside it, and where a model has linear
+layers around them, `lins`. What they call the weights of one graph layer is in the model's own file (nn/models).
 """
 
 from __future__ import annotations
@@ -11,20 +11,11 @@ import re
 import numpy as np
 
 from hpcgcn.errors import ConfigError
-from hpcgcn.nn.models import Shape, parameter_specs
+from hpcgcn.nn.models import MODELS, Shape, parameter_specs
 
 FRAMEWORKS = ("pyg", "dgl", "hpcgcn")
-# The names within one graph layer: ours -> (theirs, transposed).
-LAYERS = {
-    ("pyg", "gcn"): {"weight": ("lin.weight", True), "bias": ("bias", False)},
-    ("pyg", "sage"): {"weight": ("lin_l.weight", True), "bias": ("lin_l.bias", False),
-                      "weight_self": ("lin_r.weight", True)},
-    ("pyg", "gcnii"): {"weight": ("weight1", False)},
-    ("dgl", "gcn"): {"weight": ("weight", False), "bias": ("bias", False)},
-    ("dgl", "sage"): {"weight": ("fc_neigh.weight", True), "bias": ("fc_self.bias", False),
-                      "weight_self": ("fc_self.weight", True)},
-    ("dgl", "gcnii"): {"weight": ("weight1", False)},
-}
+# The names within one graph layer: ours -> (theirs, transposed), by framework and model.
+LAYERS = {(framework, name): names for name, kind in MODELS.items() for framework, names in kind.weight_names.items()}
 _LIST = {"pyg": "convs", "dgl": "layers"}
 LINEAR = {"weight": ("weight", True), "bias": ("bias", False)}
 NORM = {"gamma": ("weight", False), "beta": ("bias", False)}
@@ -49,9 +40,7 @@ def _their_name(framework: str, shape: Shape, name: str) -> tuple[str, bool]:
     if module.startswith("norm"):
         theirs, turned = NORM[part]
         return f"norms.{number}.{theirs}", turned
-    names = LAYERS[framework, shape.model]
-    if shape.model in ("gcn", "sage") and not shape.aggregates(number + 1):
-        names = LINEAR
+    names = LINEAR if shape.architecture.is_linear(number + 1) else LAYERS[framework, shape.model]
     theirs, turned = names[part]
     return f"{_LIST[framework]}.{number}.{theirs}", turned
 
@@ -60,7 +49,6 @@ def to_theirs(framework: str, shape: Shape, parameters: dict[str, np.ndarray]) -
     """Our parameters under their names and in their layout."""
     tensors = {theirs: np.ascontiguousarray(parameters[ours].T if turned else parameters[ours], np.float32)
                for ours, (theirs, turned) in their_names(framework, shape).items()}
-    if (framework, shape.model) == ("dgl", "gcnii"):
-        # DGL's layer has a bias, which this model has not.
-        tensors.update({f"layers.{k}.bias": np.zeros(shape.hidden, np.float32) for k in range(shape.layers)})
+    for name in MODELS[shape.model].zero_weights.get(framework, ()):
+        tensors.update({f"{_LIST[framework]}.{k}.{name}": np.zeros(shape.hidden, np.float32) for k in range(shape.layers)})
     return tensors

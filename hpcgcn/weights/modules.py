@@ -7,13 +7,16 @@ import re
 import numpy as np
 
 from hpcgcn.errors import FileError
+from hpcgcn.weights.layouts import LAYERS, LINEAR
 
 # Longest first: what of a name belongs to the layer.
 _SUFFIXES = ("fc_neigh.weight", "fc_self.weight", "fc_self.bias", "lin_l.weight", "lin_l.bias", "lin_r.weight", "lin.weight",
              "weight1", "weight2", "weight", "bias")
-# A name that only one kind of layer has.
-SIGNS = {"lin.weight": ("pyg", "gcn"), "lin_l.weight": ("pyg", "sage"), "fc_neigh.weight": ("dgl", "sage"),
-         "weight1": ("pyg", "gcnii")}
+# A name that only one kind of layer has, and which it is. A layer whose weight is called like a linear layer's has none.
+SIGNS: dict[str, tuple[str, str]] = {}
+for _kind, _names in LAYERS.items():
+    if _names["weight"][0] != LINEAR["weight"][0]:
+        SIGNS.setdefault(_names["weight"][0], _kind)
 # Parts of layers that are not known here, but whose weights would pass for plain ones.
 _OTHERS = re.compile(r"lin_(rel|root|out|key|query|value|skip|src|dst|edge|beta|self|neigh|f|s)|fc_pool|lstm|rnn|gru|nn|apply_func|"
                      r"att\w*")

@@ -7,12 +7,14 @@ and plain linear layers come after the graph layers. What could be read in two w
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from hpcgcn.errors import FileError
-from hpcgcn.nn.models import Shape, parameter_specs
+from hpcgcn.nn.models import MODELS, Shape, models_where, parameter_specs
 from hpcgcn.weights.layouts import LAYERS, LINEAR, NORM
 from hpcgcn.weights.modules import SIGNS, checked, is_norm, natural, sort_modules, taken
 
@@ -33,8 +35,8 @@ class Found:
 
     @property
     def weighs_out_degrees(self) -> bool:
-        """Does it differ from ours on directed graphs? DGL's GraphConv weighs by both degrees, all others by the in-degree."""
-        return (self.framework, self.shape.model) == ("dgl", "gcn")
+        """Does it differ from ours on directed graphs, because it weights edges by out-degrees too?"""
+        return self.framework in MODELS[self.shape.model].out_degrees_in
 
 
 def from_theirs(where: str, tensors: dict[str, np.ndarray], framework: str | None = None, linear_layers: int | None = None) -> Found:
@@ -46,8 +48,15 @@ def from_theirs(where: str, tensors: dict[str, np.ndarray], framework: str | Non
     signs = {SIGNS[suffix] for parts in modules.values() for suffix in parts if suffix in SIGNS}
     if len(signs) > 1:
         raise FileError(f"{where}: layers of {' and '.join(sorted(f'{f} {m}' for f, m in signs))} in one stack; expected one kind")
-    framework, model = signs.pop() if signs else ("dgl", "gcn")
-    return _gcnii(where, modules) if model == "gcnii" else _stack(where, framework, model, modules, linear_layers)
+    framework, model = signs.pop() if signs else next(kind for kind in LAYERS if _looks_linear(*kind))
+    if MODELS[model].dense_ends:
+        return _between_linear_layers(where, model, modules)
+    return _stack(where, framework, model, modules, linear_layers)
+
+
+def _looks_linear(framework: str, model: str) -> bool:
+    """Does a graph layer have the names of a linear one? DGL's GraphConv does, but its weight is (in, out) and theirs (out, in)."""
+    return LAYERS[framework, model]["weight"][0] == LINEAR["weight"][0]
 
 
 def _last_word(module: str) -> str:
@@ -62,9 +71,8 @@ def _linear_modules(where: str, framework: str, model: str, layers: list[str], m
             raise FileError(f"{where}: it notes {noted} linear layers among {len(layers)}; expected fewer than all")
         return layers[len(layers) - noted:]
     plain = [name for name in layers if set(modules[name]) <= {"weight", "bias"}]
-    if (framework, model) != ("dgl", "gcn"):
+    if not _looks_linear(framework, model):
         return plain
-    # DGL's GraphConv has the names of a linear layer, but its weight is (in, out) and theirs (out, in).
     linear = [name for name in plain if _LINEAR_NAME.fullmatch(_last_word(name))]
     unclear = [name for name in plain if name not in linear and not _GRAPH_NAME.fullmatch(_last_word(name))]
     if len(linear) == len(layers):
@@ -130,13 +138,13 @@ def _stack(where: str, framework: str, model: str, modules: dict, noted: int | N
     if n_norms not in (0, len(layers) - 1):
         raise FileError(f"{where}: {n_norms} norms for {len(layers)} layers; expected none, or one after every layer but the last")
     shape = Shape(model, widths[0][0], widths[-1][1], len(layers), widths[0][1] if len(layers) > 1 else 1, len(linear),
-                  norm=n_norms > 0, self_loops=model != "sage")
+                  norm=n_norms > 0, self_loops=MODELS[model].self_loops)
     return Found(framework, shape, _fitted(where, shape, parameters))
 
 
 def _check_biases(where: str, framework: str, model: str, layers: list[dict]):
     """GCNConv without a bias beside others with one is as likely a container of a linear layer `lin`."""
-    if (framework, model) == ("pyg", "gcn") and len({"bias" in parts for parts in layers}) > 1:
+    if LAYERS[framework, model]["weight"][0] == "lin.weight" and len({"bias" in parts for parts in layers}) > 1:
         raise FileError(f"{where}: some layers with lin.weight have a bias and some have none; expected all or none (a plain linear "
                         "layer without a bias that is called lin cannot be told from GCNConv)")
 
@@ -159,25 +167,30 @@ def _check_chain(where: str, layers: list[str], widths: list[tuple[int, int]]):
         raise FileError(f"{where}: hidden layers of the widths {' and '.join(map(str, hidden))}; expected one width for all")
 
 
-def _gcnii(where: str, modules: dict) -> Found:
-    layers = [name for name, parts in modules.items() if "weight1" in parts]
+def _between_linear_layers(where: str, model: str, modules: dict) -> Found:
+    """Graph layers between two linear ones, input and output."""
+    names = MODELS[model].weight_names
+    sign = next(iter(names.values()))["weight"][0]
+    layers = [name for name, parts in modules.items() if sign in parts]
     linear = [name for name, parts in modules.items() if name not in layers]
     if len(linear) != 2:
-        raise FileError(f"{where}: {len(linear)} linear layers beside the {len(layers)} of GCNII; expected two: input and output")
-    hidden = modules[layers[0]]["weight1"].shape[0]
+        raise FileError(f"{where}: {len(linear)} linear layers beside the {len(layers)} of {MODELS[model].title}; expected two: input and output")
+    hidden = modules[layers[0]][sign].shape[0]
     ends = [taken(where, name, modules[name], LINEAR) for name in linear]
     if ends[0]["weight"].shape[1] != hidden or ends[1]["weight"].shape[0] != hidden:
         ends.reverse()
     parameters = {f"{name}.{part}": value for name, end in zip(("input", "output"), ends) for part, value in end.items()}
-    framework = "pyg"
+    framework = next(iter(names))
     for number, name in enumerate(layers, 1):
         parts = dict(modules[name])
-        if "bias" in parts:
-            framework = "dgl"
-            if parts.pop("bias").any():
-                raise FileError(f"{where}: {name}.bias is not zero; expected GCNII layers without a bias (bias=False)")
-        parameters[f"conv{number}.weight"] = taken(where, name, parts, LAYERS["pyg", "gcnii"])["weight"]
-    shape = Shape("gcnii", ends[0]["weight"].shape[0], ends[1]["weight"].shape[1], len(layers), hidden)
+        for other, extra in ((other, extra) for other, zeros in MODELS[model].zero_weights.items() for extra in zeros if extra in parts):
+            framework = other
+            if parts.pop(extra).any():
+                raise FileError(f"{where}: {name}.{extra} is not zero; expected {MODELS[model].title} layers without a {extra} "
+                                f"({extra}=False)")
+        found = taken(where, name, parts, names[framework])
+        parameters.update({f"conv{number}.{part}": value for part, value in found.items()})
+    shape = Shape(model, ends[0]["weight"].shape[0], ends[1]["weight"].shape[1], len(layers), hidden)
     return Found(framework, shape, _fitted(where, shape, parameters))
 
 
@@ -195,16 +208,27 @@ def _ours(where: str, tensors: dict, linear_layers: int) -> Found:
     ends = ("input.weight", "output.weight") if "input.weight" in tensors else ("conv1.weight", f"conv{layers}.weight")
     if not convs or not all(tensors.get(name, convs) is not convs and tensors[name].ndim == 2 for name in {*ends, *convs}):
         raise FileError(f"{where}: layers are missing or have no two dimensions; expected conv1.weight, conv2.weight and so on, "
-                        "and for gcnii input.weight and output.weight")
-    norm = any(name.startswith("norm") for name in tensors)
+                        f"and for {' and '.join(models_where('dense_ends'))} input.weight and output.weight")
     n_features, n_classes = tensors[ends[0]].shape[0], tensors[ends[1]].shape[1]
-    if "input.weight" in tensors:
-        shape = Shape("resgcn" if norm else "gcnii", n_features, n_classes, layers, tensors["input.weight"].shape[1])
-    else:
-        selves = sum(name.endswith("weight_self") for name in tensors)
-        shape = Shape("sage" if selves else "gcn", n_features, n_classes, layers, tensors["conv1.weight"].shape[1] if layers > 1 else 1,
-                      layers - selves if selves else linear_layers, norm=norm, self_loops=not selves)
+    hidden = tensors[ends[0]].shape[1] if layers > 1 or ends[0] == "input.weight" else 1
+    shapes = [replace(shape, n_features=n_features, n_classes=n_classes, hidden=hidden)
+              for shape in _shapes(layers, _linear_counts(tensors, layers, linear_layers))]
+    shape = min(shapes, key=lambda s: len({spec.name for spec in parameter_specs(s)} ^ set(tensors)))
     return Found("hpcgcn", shape, _fitted(where, shape, tensors))
+
+
+def _linear_counts(tensors: dict, layers: int, noted: int) -> list[int]:
+    """How many layers may be plain linear: as the file notes, or as many as lack a weight that others have."""
+    parts = Counter(name.split(".")[1] for name in tensors if name.startswith("conv"))
+    return [n for n in dict.fromkeys([noted, *(layers - count for count in parts.values())]) if 0 <= n < layers]
+
+
+def _shapes(layers: int, linear_counts: list[int]) -> Iterator[Shape]:
+    """Every model of so many layers."""
+    for name, kind in MODELS.items():
+        for norm in (False, True) if "norm" in kind.options else (False,):
+            for n_linear in linear_counts if "linear_layers" in kind.options else (0,):
+                yield Shape(name, 1, 1, layers, 1, n_linear, norm=norm, self_loops=kind.self_loops)
 
 
 def _fitted(where: str, shape: Shape, parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

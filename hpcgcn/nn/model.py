@@ -1,0 +1,56 @@
+"""A model that has been built: blocks of row-wise steps with one aggregation (a hop) between each block and the next.
+
+    block 0, hop 1, block 1, hop 2, ..., hop H, block H, loss
+
+It knows nothing of ranks: a strategy (hpcgcn/parallel) carries out the hops.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hpcgcn.nn.fields import Field
+from hpcgcn.nn.parameters import Parameters
+from hpcgcn.nn.steps import eager_weight_gradients, run_backward, run_weight_gradients
+
+
+@dataclass
+class Hop:
+    """One aggregation: target = A source, over all rows of the graph."""
+
+    number: int                      # 1 is the first
+    source: Field
+    target: Field
+
+
+@dataclass
+class Model:
+    """Blocks of row-wise steps with a hop between each block and the next."""
+
+    shape: object                    # nn.models.Shape
+    parameters: Parameters
+    blocks: list[list]
+    hops: list[Hop]
+    logits: Field
+    embeddings: list[Field]          # the output of every hidden layer
+
+    def __post_init__(self):
+        self.eager = [eager_weight_gradients(steps) for steps in self.blocks]
+
+    def forward(self, number: int, rows, context):
+        """Run block `number` on a range of rows."""
+        for step in self.blocks[number]:
+            step.forward(rows, context)
+
+    def backward(self, number: int, rows, context):
+        """Run block `number` backwards on a range of rows."""
+        run_backward(self.blocks[number], self.eager[number], rows, context)
+
+    def clear(self, number: int, rows):
+        """Run block `number` backwards on rows whose gradients are zero."""
+        for step in reversed(self.blocks[number]):
+            step.clear(rows)
+
+    def weight_gradients(self, number: int, rows, context):
+        """Add up the gradients of the block's matrices on these rows, which have been run backwards."""
+        run_weight_gradients(self.blocks[number], self.eager[number], rows, context)

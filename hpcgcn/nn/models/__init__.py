@@ -1,0 +1,33 @@
+"""The models, one file each; a file in this folder is found without being named anywhere."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+from hpcgcn.nn.builder import Builder, Inputs
+from hpcgcn.nn.model import Hop, Model
+from hpcgcn.nn.models.base import (MODELS, Architecture, Shape, models_where, models_with,
+                                   parameter_specs, register)
+
+DEFAULT = "sage"
+
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")
+
+
+def build_model(backend, shape: Shape, parameters, workspace, inputs: Inputs) -> Model:
+    """The model over the given rows, with its activations allocated."""
+    build = Builder(backend, shape, parameters, workspace, inputs)
+    return build.finish(shape.architecture.build(build))
+
+
+def precomputes_input(settings, sparse: bool) -> bool:
+    """Is the model's first aggregation done once, at start? Where nothing else is said: for dense features."""
+    if not MODELS[settings.model].precomputes_input:
+        return False
+    return {"yes": True, "no": False}.get(settings.precompute, not sparse)
+
+
+__all__ = ["Architecture", "Builder", "DEFAULT", "Hop", "Inputs", "MODELS", "Model", "Shape", "build_model",
+           "models_where", "models_with", "parameter_specs", "precomputes_input", "register"]

@@ -1,0 +1,50 @@
+"""GCNII (Chen et al.): initial residual and identity mapping, for many layers."""
+
+from __future__ import annotations
+
+import math
+
+from hpcgcn.nn.builder import Builder
+from hpcgcn.nn.fields import Field
+from hpcgcn.nn.models.base import Architecture, dense_specs, register
+from hpcgcn.nn.parameters import Spec
+from hpcgcn.nn.steps import Dropout, IdentityMapping, InitialResidual
+
+
+@register
+class GCNII(Architecture):
+    """t = (1 - alpha) A h + alpha h0; h' = relu((1 - beta_l) t + beta_l t W), beta_l = log(lambda / l + 1)."""
+
+    name, title = "gcnii", "GCNII"
+    options = ("alpha", "lambda_")
+    for_many_layers = dense_ends = True
+    weight_names = {"pyg": {"weight": ("weight1", False)}, "dgl": {"weight": ("weight1", False)}}
+    zero_weights = {"dgl": ("bias",)}
+
+    def specs(self) -> list[Spec]:
+        shape, hidden = self.shape, self.shape.hidden
+        return [*dense_specs("input", shape.n_features, hidden),
+                *(Spec(f"conv{layer}.weight", (hidden, hidden)) for layer in range(1, shape.layers + 1)),
+                *dense_specs("output", hidden, shape.n_classes)]
+
+    def build(self, build: Builder) -> Field:
+        shape, backend = self.shape, build.backend
+        initial = build.field("h0", 0, shape.hidden)
+        build.linear(build.input_source(), initial, "input.weight")
+        activated = Field("h0", initial.value, initial.grad, shape.hidden)
+        build.epilogue(initial, activated, 0, bias="input.bias", dropout=False)
+        source = build.field("e", 0, shape.hidden)
+        build.add(Dropout(backend, activated, source, build.inputs.ids, 2, build.threshold))
+        for layer in range(1, shape.layers + 1):
+            z = build.field("z", layer, shape.hidden)
+            build.hop(source, z)
+            t = Field("t", z.value, z.grad, shape.hidden)
+            build.add(InitialResidual(backend, z, activated, t, shape.alpha))
+            y = build.field("y", layer, shape.hidden)
+            beta = math.log(shape.lambda_ / layer + 1.0)
+            mapping = IdentityMapping(backend, t, y, build.parameters[f"conv{layer}.weight"], beta)
+            build.add(mapping)
+            source = Field("e", y.value, y.grad, shape.hidden)
+            build.epilogue(y, source, layer + 2, maker=mapping)
+            build.embeddings.append(source)
+        return build.output(source)

@@ -1,0 +1,42 @@
+"""ResGCN+ (Li et al., DeeperGCN): h' = h + A dropout(relu(norm(h))) W + b, for many layers."""
+
+from __future__ import annotations
+
+from hpcgcn.nn.builder import Builder
+from hpcgcn.nn.fields import Field
+from hpcgcn.nn.models.base import Architecture, dense_specs, norm_specs, register
+from hpcgcn.nn.parameters import Spec
+
+
+@register
+class ResGCN(Architecture):
+    """Pre-activation residual blocks around one running sum."""
+
+    name, title = "resgcn", "ResGCN+"
+    for_many_layers = dense_ends = True
+
+    def specs(self) -> list[Spec]:
+        shape, hidden = self.shape, self.shape.hidden
+        specs = dense_specs("input", shape.n_features, hidden)
+        for layer in range(1, shape.layers + 1):
+            specs += [*norm_specs(layer, hidden), Spec(f"conv{layer}.weight", (hidden, hidden)),
+                      Spec(f"conv{layer}.bias", (hidden,), 0.0)]
+        return [*specs, *norm_specs(shape.layers + 1, hidden), *dense_specs("output", hidden, shape.n_classes)]
+
+    def build(self, build: Builder) -> Field:
+        layers, hidden = self.shape.layers, self.shape.hidden
+        # One running sum of residuals: every layer adds to it, every epilogue reads it.
+        stream = build.field("stream", 0, hidden)
+        build.linear(build.input_source(), stream, "input.weight")
+        build.bias(stream, "input.bias")
+        for layer in range(1, layers + 1):
+            source = build.field("e", layer, hidden)
+            build.epilogue(stream, source, layer + 1, norm=layer, keep_source=True)
+            build.embeddings.append(source)
+            z = build.field("z", layer, hidden)
+            build.hop(source, z)
+            build.linear(z, stream, f"conv{layer}.weight", adds=True)
+            build.bias(stream, f"conv{layer}.bias")
+        last = build.field("e", layers + 1, hidden)
+        build.epilogue(stream, last, layers + 2, norm=layers + 1, keep_source=True)
+        return build.output(last)
