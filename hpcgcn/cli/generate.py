@@ -6,6 +6,7 @@ import argparse
 import time
 
 from hpcgcn.cli import text
+from hpcgcn.cli.output import add_overwrite, same_graph
 
 HELP = "make a graph: block model, R-MAT or grid"
 
@@ -23,17 +24,20 @@ def add_arguments(parser: argparse.ArgumentParser):
 
 
 def run(args: argparse.Namespace) -> int:
+    from hpcgcn.files.replace import check_target
     from hpcgcn.graph import generate
     from hpcgcn.graph.store import validate_graph, write_graph
 
     began = time.perf_counter()
     settings = _settings(args)
+    noted = {"kind": args.graph_kind, "fp16": args.fp16, **settings}
+    replaces = same_graph(args.overwrite, noted)
+    check_target(args.output, replaces)
     graph = getattr(generate, f"generate_{args.graph_kind}")(**settings)
     if args.fp16:
         graph.features = graph.features.astype("float16")
     validate_graph(graph)
-    write_graph(args.output, graph, command=text.command_line(),
-                settings={"kind": args.graph_kind, "fp16": args.fp16, **settings})
+    write_graph(args.output, graph, command=text.command_line(), settings=noted, replaces=replaces)
     print(f"{args.output}: {graph.n_nodes:,} nodes, {graph.n_edges:,} directed edges (mean degree "
           f"{graph.n_edges / graph.n_nodes:.2f}), {graph.n_features} features, {graph.n_classes} classes; "
           f"{time.perf_counter() - began:.1f} s")
@@ -42,6 +46,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _add_kind(parser: argparse.ArgumentParser, kind: str):
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="graph file to write")
+    add_overwrite(parser, "another graph file")
     parser.add_argument("--nodes", type=int, default=10_000, metavar="N", help="number of nodes (%(default)s)")
     parser.add_argument("--degree", type=int if kind == "grid" else float, default=4 if kind == "grid" else 20,
                         metavar="D", help="mean number of neighbours (%(default)s)")

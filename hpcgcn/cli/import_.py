@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
-import signal
 import sys
-import tempfile
-import threading
 import time
 
 from hpcgcn.cli import text
+from hpcgcn.cli.output import add_overwrite, same_graph
 
 HELP = "bring in a graph that another program wrote"
 
@@ -36,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser):
     parser.add_argument("source", nargs="+", metavar="[FORMAT] SOURCE", help="files or folders, after the format if it is given")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="graph file to write")
     parser.add_argument("--name", help="planetoid: which data set of the folder; ogb: which split")
+    add_overwrite(parser, "another graph file")
     _add_choices(parser.add_argument_group("choices"))
     _add_columns(parser.add_argument_group("columns of csv files"))
 
@@ -67,63 +65,26 @@ def _add_columns(group):
 
 
 def run(args: argparse.Namespace) -> int:
+    from hpcgcn.files.replace import check_target
+    from hpcgcn.files.tidy import temporary_folder
     from hpcgcn.formats.finish import finished
     from hpcgcn.formats.table import READERS, read_draft
     from hpcgcn.graph.store import write_graph
 
     began = time.perf_counter()
     chosen = args.source[0] if args.source[0] in READERS and (len(args.source) > 1 or not os.path.exists(args.source[0])) else None
-    choices, options = _choices(args), _options(args)
-    folder = _output_folder(args.output, args.source)
-    # Temporary files go where the graph goes: there is room for it, and they are gone when it is written or not.
-    with _stopped_tidily(), _scratch(folder) as options.scratch:
-        format_name, draft = read_draft(args.source[1:] if chosen else args.source, chosen, options)
+    sources = args.source[1:] if chosen else args.source
+    choices, options, noted = _choices(args), _options(args), {"sources": sources, **_given(args)}
+    replaces, inputs = same_graph(args.overwrite, noted), [*sources, *filter(None, [args.nodes])]
+    check_target(args.output, replaces, inputs)
+    # Temporary files go where the graph goes: there is room for it.
+    with temporary_folder(os.path.dirname(os.path.abspath(args.output))) as options.scratch:
+        format_name, draft = read_draft(sources, chosen, options)
         with finished(draft, choices, options.scratch) as (graph, notes):
-            write_graph(args.output, graph, command=text.command_line(), settings={"format": format_name, **_given(args)})
+            write_graph(args.output, graph, command=text.command_line(),
+                        settings={"format": format_name, **noted}, replaces=replaces, inputs=inputs)
             _report(args.output, format_name, graph, notes, time.perf_counter() - began)
     return 0
-
-
-@contextlib.contextmanager
-def _stopped_tidily():
-    """A batch system's SIGTERM ends the import like an error: what is temporary is removed first."""
-    def stop(*_):
-        sys.exit(128 + signal.SIGTERM)
-    before = signal.signal(signal.SIGTERM, stop) if threading.current_thread() is threading.main_thread() else None
-    try:
-        yield
-    finally:
-        if before is not None:
-            signal.signal(signal.SIGTERM, before)
-
-
-@contextlib.contextmanager
-def _scratch(folder: str):
-    """A temporary folder. SIGTERM waits until it is known to be removed, and until modules are loaded: some that are written in C
-    lose an exception that comes in between."""
-    from hpcgcn.formats.table import load_readers
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    try:
-        load_readers()
-        made = tempfile.TemporaryDirectory(prefix=".import-", dir=folder)
-    except BaseException:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-        raise
-    with made as path:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-        yield path
-
-
-def _output_folder(path: str, sources: list[str]) -> str:
-    from hpcgcn.errors import FileError
-    folder = os.path.dirname(os.path.realpath(path))
-    if os.path.isdir(path):
-        raise FileError(f"cannot write {path}: it is a folder; give a file name")
-    if any(os.path.exists(source) and os.path.exists(path) and os.path.samefile(source, path) for source in sources):
-        raise FileError(f"cannot write {path}: it is one of the files to import; expected another name")
-    if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
-        raise FileError(f"cannot write {path}: there is no folder {folder}, or no permission to write there")
-    return folder
 
 
 def _choices(args: argparse.Namespace):

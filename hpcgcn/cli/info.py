@@ -6,6 +6,7 @@ import argparse
 import json
 
 from hpcgcn.cli import text
+from hpcgcn.cli.output import add_overwrite, foreign
 
 HELP = "show what a file is and holds, and whether it is sound"
 
@@ -18,6 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser):
     parser.add_argument("file", help="any file that hpcgcn wrote")
     parser.add_argument("--json", action="store_true", help="print all facts as JSON")
     parser.add_argument("--plot", metavar="IMAGE", help="draw degrees, classes and splits into a .png, .pdf or .svg")
+    add_overwrite(parser, "an image or another file (--plot)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -25,11 +27,13 @@ def run(args: argparse.Namespace) -> int:
 
     if args.plot:
         from hpcgcn.graph.plot import check_image_name, plot_graph
+        from hpcgcn.files.replace import check_target
         check_image_name(args.plot)
+        check_target(args.plot, foreign(args.overwrite), [args.file])
     facts = describe(args.file)
     print(json.dumps({**facts, "sound": not facts["problems"]}, indent=2) if args.json else _as_text(facts))
     if args.plot:
-        plot_graph(facts, args.plot)
+        plot_graph(facts, args.plot, foreign(args.overwrite))
     return 2 if facts["problems"] else 0
 
 

@@ -7,6 +7,7 @@ import json
 import time
 
 from hpcgcn.cli import text
+from hpcgcn.cli.output import add_overwrite
 
 HELP = "divide a graph into one part a rank"
 
@@ -26,17 +27,26 @@ def add_arguments(parser: argparse.ArgumentParser):
                         help="order of the nodes within a part, for cache locality (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="for metis and random (%(default)s)")
     parser.add_argument("--json", action="store_true", help="print the costs as JSON")
+    add_overwrite(parser, "a partition of another graph")
 
 
 def run(args: argparse.Namespace) -> int:
-    from hpcgcn.graph.divide import check_output, default_partition_path, divide
+    from hpcgcn.files.replace import REMEDY, check_target, own_h5
+    from hpcgcn.graph.divide import default_partition_path, divide
+    from hpcgcn.graph.header import source_uuid
     from hpcgcn.graph.store import read_graph
 
-    output = args.output or str(default_partition_path(args.graph, args.parts, args.method, args.objective))
-    check_output(args.graph, output)
+    output = args.output or str(default_partition_path(args.graph, args.parts, args.method,
+                                                       args.objective))
+    facts = {} if args.overwrite else {"source_uuid": source_uuid(args.graph)}
+    remedy = "give another name with -o" if args.overwrite else REMEDY
+    replaces = own_h5("partition", remedy, **facts)
+    check_target(output, replaces, [args.graph])
     began = time.perf_counter()
-    costs = divide(read_graph(args.graph), output, args.parts, method=args.method, objective=args.objective,
-                   balance=args.balance, reorder=args.reorder, seed=args.seed, command=text.command_line())
+    costs = divide(read_graph(args.graph), output, args.parts, method=args.method,
+                   objective=args.objective, balance=args.balance, reorder=args.reorder,
+                   seed=args.seed, command=text.command_line(), replaces=replaces,
+                   inputs=[args.graph])
     seconds = time.perf_counter() - began
     if args.json:
         chosen = {"method": args.method, "objective": args.objective, "balance_by": args.balance,

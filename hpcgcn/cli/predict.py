@@ -13,7 +13,9 @@ def add_arguments(parser):
     parser.add_argument("--backend", help="another backend than the run's")
     parser.add_argument("--weights", metavar="FILE",
                         help="a model trained elsewhere, in place of a run: safetensors or .pt of PyG or DGL")
+    from hpcgcn.cli.output import add_overwrite
     from hpcgcn.cli.weights import add_constants
+    add_overwrite(parser, "predictions of another run or graph, or a CSV file")
     add_constants(parser)
 
 
@@ -25,13 +27,26 @@ def run(args) -> int:
 def _predict(comm, args) -> int:
     import sys
 
+    from hpcgcn.mpi.world import on_root
     from hpcgcn.train.inference import predict
+    on_root(comm, _check_output, args)
     model = _model(comm, args)
-    predict(comm, model, args.output, args.what, args.layer, " ".join(sys.argv), args.graph)
+    predict(comm, model, args.output, args.what, args.layer, " ".join(sys.argv), args.graph,
+            args.overwrite)
     model.close()
     if comm.rank == 0:
         print(f"{args.what} of {model.part.n_nodes} nodes: {args.output}")
     return 0
+
+
+def _check_output(args):
+    """Before the model is loaded and run."""
+    from hpcgcn.files.marker import run_uuid
+    from hpcgcn.files.replace import check_target
+    from hpcgcn.train.predictions import predictions_replace
+    run = run_uuid(args.run) if args.run else ""
+    check_target(args.output, predictions_replace(args.output, args.graph, run, args.overwrite),
+                 [name for name in (args.run, args.graph, args.weights) if name])
 
 
 def _model(comm, args):

@@ -1,5 +1,7 @@
 """hpcgcn report: runs side by side, in one page that opens offline."""
 
+from hpcgcn.cli.output import add_overwrite, foreign
+
 HELP = "compare runs in one HTML page that opens offline"
 
 
@@ -9,22 +11,29 @@ def add_arguments(parser):
                         help="the page to write [report.html; none if only --png is given]")
     parser.add_argument("--png", metavar="FILE.png", help="the curves alone as a picture (needs matplotlib)")
     parser.add_argument("--title", default="", help="heading of the page")
+    add_overwrite(parser, "a report of other runs (--png: any file)")
 
 
 def run(args) -> int:
+    from hpcgcn.files.replace import check_target
+    from hpcgcn.report.page import page_replaces, write_page
     from hpcgcn.report.runs import read_runs
-    runs = read_runs(args.runs)
+    skipped: list[str] = []
+    runs = read_runs(args.runs, skipped)
+    for note in skipped:
+        _say(note)
     for each in runs:
         for note in each.notes:
             _say(f"{each.label}: {note}")
+    path = args.output or (None if args.png else "report.html")
+    if path:
+        check_target(path, page_replaces(runs, args.overwrite), args.runs)
     if args.png:
         from hpcgcn.report.picture import write_picture
-        write_picture(args.png, runs)
+        write_picture(args.png, runs, foreign(args.overwrite))
         print(f"curves: {args.png}")
-    if args.output or not args.png:
-        from hpcgcn.report.page import write_page
-        path = args.output or "report.html"
-        write_page(path, runs, args.title)
+    if path:
+        write_page(path, runs, args.title, args.overwrite)
         print(f"report: {path}")
     return 0
 

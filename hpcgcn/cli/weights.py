@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from hpcgcn.cli.output import add_overwrite
+
 HELP = "exchange weights with PyG and DGL"
 DIRECTED = ("for undirected graphs: on directed ones DGL's GraphConv weighs an edge by the out-degree of its source, and models here "
             "by the in-degree")
@@ -18,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser):
     out.add_argument("--to", choices=("pyg", "dgl", "hpcgcn"), default="pyg", help="whose names and layouts (pyg)")
     out.add_argument("--which", choices=("best", "last"), default="best",
                      help="parameters of the best validation, or the last (best)")
+    add_overwrite(out, "weights of another run")
     into = actions.add_parser("import", help="a run folder from a safetensors or .pt file", allow_abbrev=False)
     into.add_argument("weights", help="safetensors file, or a .pt file of model.state_dict()")
     into.add_argument("-o", "--output", metavar="RUN", help="folder of the run to make; without it, only say what the file holds")
@@ -45,9 +48,14 @@ def run(args: argparse.Namespace) -> int:
 
 def _export(args: argparse.Namespace) -> int:
     from hpcgcn.nn.models import MODELS
-    from hpcgcn.weights.files import run_parameters, write_weights
+    from hpcgcn.files.marker import run_uuid
+    from hpcgcn.files.replace import check_target
+    from hpcgcn.weights.files import run_parameters, weights_replace, write_weights
+    run = run_uuid(args.run)
+    replaces = weights_replace(run, args.overwrite)
+    check_target(args.output, replaces, [args.run])
     _, shape, parameters = run_parameters(args.run, args.which)
-    write_weights(args.output, args.to, shape, parameters)
+    write_weights(args.output, args.to, shape, parameters, run, replaces, [args.run])
     print(f"{args.output}: {_words(args.to, shape)}")
     if args.to in MODELS[shape.model].out_degrees_in:
         print(f"  note: {DIRECTED}", file=sys.stderr)

@@ -15,7 +15,6 @@ from hpcgcn.formats.draft import Draft, LineBlocks, ReadOptions, unused_weights
 from hpcgcn.formats.files import bad, present
 from hpcgcn.formats.integers import numbered_edges, numbered_lines
 from hpcgcn.formats.nodes import numbered_order, read_nodes, with_nodes, write_nodes
-from hpcgcn.formats.output import atomic_folder
 from hpcgcn.formats.progress import shown
 from hpcgcn.formats.rows import Table, is_number, is_whole
 from hpcgcn.graph.csr import row_numbers
@@ -172,19 +171,18 @@ def names_of(graph: Graph) -> list[str]:
     return [name.decode() if isinstance(name, bytes) else str(name) for name in graph.node_names.tolist()]
 
 
-def write(path: str, graph: Graph):
+def write(folder: str, graph: Graph):
     """A folder with edges.csv.gz and nodes.csv.gz; every direction of an edge is a row."""
     names = names_of(graph)
     if len(set(names)) != len(names):
         raise GraphError("two nodes have the same name, so edges by name would be ambiguous; choose --format npz")
-    with atomic_folder(path) as folder:
-        with _writing(folder, "edges.csv.gz") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["source", "target"])
-            writer.writerows((names[source], names[target])
-                             for source, target in zip(graph.indices.tolist(), row_numbers(graph.indptr).tolist()))
-        with _writing(folder, "nodes.csv.gz") as file:
-            write_nodes(file, graph, names)
+    with _writing(folder, "edges.csv.gz") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["source", "target"])
+        writer.writerows((names[source], names[target])
+                         for source, target in zip(graph.indices.tolist(), row_numbers(graph.indptr).tolist()))
+    with _writing(folder, "nodes.csv.gz") as file:
+        write_nodes(file, graph, names)
 
 
 def _writing(folder: str, name: str):

@@ -14,7 +14,6 @@ from hpcgcn.errors import FileError
 from hpcgcn.formats.archive import Archive
 from hpcgcn.formats.draft import Draft, ReadOptions
 from hpcgcn.formats.files import check_readable
-from hpcgcn.formats.output import atomic_file
 from hpcgcn.formats.torch_objects import MASKS, draft_from_tensors, package, tensors_of
 from hpcgcn.graph.csr import row_numbers
 from hpcgcn.graph.data import Graph
@@ -57,5 +56,4 @@ def write(path: str, graph: Graph):
                      num_nodes=graph.n_nodes)
     for name, value in tensors_of(graph).items():
         made.ndata[{"x": "feat", "y": "label"}.get(name, name)] = value
-    with atomic_file(path) as temporary:
-        dgl.save_graphs(temporary, [made])
+    dgl.save_graphs(path, [made])

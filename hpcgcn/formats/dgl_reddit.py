@@ -11,7 +11,6 @@ from hpcgcn.formats.archive import Archive
 from hpcgcn.formats.draft import (Draft, ReadOptions, checked_csr, checked_dense, checked_labels, checked_names, csr_edges,
                                   weight_notes)
 from hpcgcn.formats.files import present
-from hpcgcn.formats.output import atomic_folder
 from hpcgcn.graph.csr import csr_from_edges, row_numbers
 from hpcgcn.graph.data import TEST, Graph, SparseRows
 
@@ -72,15 +71,14 @@ def _edges(path: str, n_nodes: int):
         return lambda: ((rows, columns) for columns, rows in csr_edges(indptr, indices)), notes
 
 
-def write(path: str, graph: Graph):
+def write(folder: str, graph: Graph):
     """The two files in a folder, the matrix in coordinates."""
     if len(graph.split) != 1 or graph.multilabel:
         raise GraphError("this format holds one split and one class a node; choose --format npz")
     features = graph.features.to_dense() if isinstance(graph.features, SparseRows) else graph.features
     indptr, targets = csr_from_edges(graph.n_nodes, row_numbers(graph.indptr), graph.indices, undirected=False)
     names = np.arange(graph.n_nodes) if graph.node_names is None else graph.node_names
-    with atomic_folder(path) as folder:
-        np.savez(os.path.join(folder, "reddit_data.npz"), feature=features, label=graph.labels.astype(np.int64),
-                 node_types=graph.split[0].astype(np.int64), node_ids=names)
-        np.savez(os.path.join(folder, "reddit_graph.npz"), row=row_numbers(indptr), col=targets, format=np.bytes_(b"coo"),
-                 data=np.ones(len(targets), np.float32), shape=np.array([graph.n_nodes, graph.n_nodes]))
+    np.savez(os.path.join(folder, "reddit_data.npz"), feature=features, label=graph.labels.astype(np.int64),
+             node_types=graph.split[0].astype(np.int64), node_ids=names)
+    np.savez(os.path.join(folder, "reddit_graph.npz"), row=row_numbers(indptr), col=targets, format=np.bytes_(b"coo"),
+             data=np.ones(len(targets), np.float32), shape=np.array([graph.n_nodes, graph.n_nodes]))

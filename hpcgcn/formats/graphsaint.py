@@ -12,7 +12,6 @@ from hpcgcn.formats.archive import Archive, read_npy
 from hpcgcn.formats.draft import (Draft, ReadOptions, checked_csr, checked_dense, checked_labels, csr_edges, split_from_lists,
                                   weight_notes)
 from hpcgcn.formats.files import bad, inside, key_line, present, read_json
-from hpcgcn.formats.output import atomic_folder
 from hpcgcn.formats.rows import is_whole
 from hpcgcn.graph.data import SPLIT_NAMES, Graph, SparseRows
 
@@ -64,22 +63,21 @@ def _split(path: str, roles, n_nodes: int) -> np.ndarray:
     return split_from_lists(path, n_nodes, *(roles[role] for role in _ROLES))
 
 
-def write(path: str, graph: Graph):
+def write(folder: str, graph: Graph):
     """The four files."""
     if len(graph.split) != 1:
         raise GraphError("this format holds one split; choose --format npz")
     features = graph.features.to_dense() if isinstance(graph.features, SparseRows) else graph.features
     labels = enumerate(graph.labels.tolist())
-    with atomic_folder(path) as folder:
-        shape = np.array([graph.n_nodes, graph.n_nodes])
-        np.savez(os.path.join(folder, "adj_full.npz"), indices=graph.indices, indptr=graph.indptr, format=np.bytes_(b"csr"),
-                 shape=shape, data=np.ones(graph.n_edges, np.float32))
-        np.save(os.path.join(folder, "feats.npy"), features)
-        _write_json(folder, "class_map.json", {str(node): label for node, label in labels})
-        _write_json(folder, "role.json", {role: np.flatnonzero(graph.split[0] == code).tolist()
-                                          for role, code in zip(_ROLES, SPLIT_NAMES)})
+    shape = np.array([graph.n_nodes, graph.n_nodes])
+    np.savez(os.path.join(folder, "adj_full.npz"), indices=graph.indices, indptr=graph.indptr, format=np.bytes_(b"csr"),
+             shape=shape, data=np.ones(graph.n_edges, np.float32))
+    np.save(os.path.join(folder, "feats.npy"), features)
+    _write_json(folder, "class_map.json", {str(node): label for node, label in labels})
+    _write_json(folder, "role.json", {role: np.flatnonzero(graph.split[0] == code).tolist()
+                                      for role, code in zip(_ROLES, SPLIT_NAMES)})
 
 
 def _write_json(folder: str, name: str, value):
-    with open(os.path.join(folder, name), "w") as file:
+    with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
         json.dump(value, file)

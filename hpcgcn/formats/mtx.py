@@ -10,7 +10,6 @@ from hpcgcn.formats.draft import Draft, ReadOptions, unused_weights
 from hpcgcn.formats.files import Lines, bad, decoded, inside, present
 from hpcgcn.formats.integers import counted, numbered_edges, numbered_lines
 from hpcgcn.formats.nodes import numbered_order, read_nodes, with_nodes, write_nodes
-from hpcgcn.formats.output import atomic_folder
 from hpcgcn.formats.rows import Table
 from hpcgcn.graph.csr import row_numbers
 from hpcgcn.graph.data import Graph
@@ -88,12 +87,11 @@ def _sizes(table: Table) -> tuple[int, int]:
     return n_rows, n_entries
 
 
-def write(path: str, graph: Graph):
+def write(folder: str, graph: Graph):
     """A folder with edges.mtx (pattern, general) and nodes.csv."""
-    with atomic_folder(path) as folder:
-        with open(os.path.join(folder, "edges.mtx"), "w") as file:
-            file.write(f"%%MatrixMarket matrix coordinate pattern general\n{graph.n_nodes} {graph.n_nodes} {graph.n_edges}\n")
-            file.writelines(f"{source + 1} {target + 1}\n"
-                            for source, target in zip(graph.indices.tolist(), row_numbers(graph.indptr).tolist()))
-        with open(os.path.join(folder, "nodes.csv"), "w", encoding="utf-8", newline="") as file:
-            write_nodes(file, graph, [str(node) for node in range(graph.n_nodes)])
+    with open(os.path.join(folder, "edges.mtx"), "w", encoding="ascii") as file:
+        file.write(f"%%MatrixMarket matrix coordinate pattern general\n{graph.n_nodes} {graph.n_nodes} {graph.n_edges}\n")
+        file.writelines(f"{source + 1} {target + 1}\n"
+                        for source, target in zip(graph.indices.tolist(), row_numbers(graph.indptr).tolist()))
+    with open(os.path.join(folder, "nodes.csv"), "w", encoding="utf-8", newline="") as file:
+        write_nodes(file, graph, [str(node) for node in range(graph.n_nodes)])

@@ -10,7 +10,6 @@ from hpcgcn.errors import FileError, GraphError
 from hpcgcn.formats.archive import Archive
 from hpcgcn.formats.draft import (Draft, ReadOptions, checked_csr, checked_dense, checked_labels, checked_names, csr_edges,
                                   split_from_masks, weight_notes)
-from hpcgcn.formats.output import atomic_file
 from hpcgcn.graph.csr import row_numbers
 from hpcgcn.graph.data import SPLIT_NAMES, Graph, SparseRows
 
@@ -176,6 +175,5 @@ def _mask_arrays(graph: Graph) -> dict:
 
 
 def _save(path: str, arrays: dict):
-    with atomic_file(path) as temporary:
-        with open(temporary, "wb") as file:
-            np.savez_compressed(file, **arrays)
+    with open(path, "wb") as file:
+        np.savez_compressed(file, **arrays)

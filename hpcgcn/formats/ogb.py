@@ -16,7 +16,6 @@ from hpcgcn.formats.archive import Archive
 from hpcgcn.formats.draft import Draft, ReadOptions, checked_dense, checked_labels, split_from_lists, unused_weights, wrong_entry
 from hpcgcn.formats.files import bad, inside, present
 from hpcgcn.formats.integers import counted, numbered_edges, numbered_lines
-from hpcgcn.formats.output import atomic_folder
 from hpcgcn.formats.rows import Table, read_numbers, row_line
 from hpcgcn.graph.csr import row_numbers
 from hpcgcn.graph.data import SPLIT_NAMES, Graph, SparseRows
@@ -149,23 +148,22 @@ def _node_list(path: str, n_nodes: int) -> np.ndarray:
     return rows[:, 0]
 
 
-def write(path: str, graph: Graph):
+def write(folder: str, graph: Graph):
     """A folder of gzipped tables, with the split as split/given."""
     if len(graph.split) != 1:
         raise GraphError("this format holds one split; choose --format npz")
     features = graph.features.to_dense() if isinstance(graph.features, SparseRows) else graph.features
     rows = row_numbers(graph.indptr)
     labels = graph.labels if graph.multilabel else graph.labels[:, None]
-    with atomic_folder(path) as folder:
-        _write_rows(folder, "num-node-list", [[graph.n_nodes]])
-        _write_rows(folder, "num-edge-list", [[graph.n_edges]])
-        _write_rows(folder, "edge", zip(graph.indices.tolist(), rows.tolist()))
-        _write_rows(folder, "node-feat", ([f"{value:.9g}" for value in row] for row in features))
-        _write_rows(folder, "node-label", ([value if value >= 0 else "nan" for value in row] for row in labels.tolist()))
-        os.makedirs(os.path.join(folder, "split", "given"))
-        for code, name in SPLIT_NAMES.items():
-            stem = os.path.join("split", "given", "valid" if name == "val" else name)
-            _write_rows(folder, stem, ([node] for node in np.flatnonzero(graph.split[0] == code).tolist()))
+    _write_rows(folder, "num-node-list", [[graph.n_nodes]])
+    _write_rows(folder, "num-edge-list", [[graph.n_edges]])
+    _write_rows(folder, "edge", zip(graph.indices.tolist(), rows.tolist()))
+    _write_rows(folder, "node-feat", ([f"{value:.9g}" for value in row] for row in features))
+    _write_rows(folder, "node-label", ([value if value >= 0 else "nan" for value in row] for row in labels.tolist()))
+    os.makedirs(os.path.join(folder, "split", "given"))
+    for code, name in SPLIT_NAMES.items():
+        stem = os.path.join("split", "given", "valid" if name == "val" else name)
+        _write_rows(folder, stem, ([node] for node in np.flatnonzero(graph.split[0] == code).tolist()))
 
 
 def _write_rows(folder: str, name: str, rows):

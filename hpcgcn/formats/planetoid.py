@@ -12,7 +12,6 @@ import numpy as np
 from hpcgcn.errors import ConfigError, FileError, GraphError
 from hpcgcn.formats.draft import Draft, ReadOptions
 from hpcgcn.formats.files import bad, inside, text_lines
-from hpcgcn.formats.output import atomic_folder
 from hpcgcn.formats.rows import is_whole
 from hpcgcn.formats.unpickle import Csr, read_pickle
 from hpcgcn.graph.csr import row_numbers
@@ -151,10 +150,10 @@ def _edges(where: str, adjacency: dict, n_nodes: int) -> tuple[np.ndarray, np.nd
     return sources, targets
 
 
-def write(path: str, graph: Graph):
+def write(folder: str, graph: Graph):
     """The eight files, named after the folder; only a graph with a split of this form can be written."""
     from scipy.sparse import csr_matrix
-    name = os.path.basename(os.path.normpath(path))
+    name = os.path.basename(folder)
     n_train, n_known = _check_form(graph)
     sparse = graph.features if isinstance(graph.features, SparseRows) else None
     values = sparse and (np.ones(len(sparse.indices), np.float32) if sparse.values is None else sparse.values)
@@ -169,12 +168,11 @@ def write(path: str, graph: Graph):
         adjacency[node].append(neighbour)
     contents = {"x": matrix[:n_train], "y": one_hot[:n_train], "tx": matrix[test], "ty": one_hot[test],
                 "allx": matrix[:n_known], "ally": one_hot[:n_known], "graph": adjacency}
-    with atomic_folder(path) as folder:
-        for part, value in contents.items():
-            with open(os.path.join(folder, f"ind.{name}.{part}"), "wb") as file:
-                pickle.dump(value, file, protocol=2)
-        with open(os.path.join(folder, f"ind.{name}.test.index"), "w") as file:
-            file.writelines(f"{node}\n" for node in test.tolist())
+    for part, value in contents.items():
+        with open(os.path.join(folder, f"ind.{name}.{part}"), "wb") as file:
+            pickle.dump(value, file, protocol=2)
+    with open(os.path.join(folder, f"ind.{name}.test.index"), "w", encoding="ascii") as file:
+        file.writelines(f"{node}\n" for node in test.tolist())
 
 
 def _check_form(graph: Graph) -> tuple[int, int]:

@@ -6,7 +6,6 @@ import numpy as np
 
 from hpcgcn.errors import FileError
 from hpcgcn.formats.draft import Draft, ReadOptions
-from hpcgcn.formats.output import atomic_file
 from hpcgcn.formats.torch_objects import MASKS, array, draft_from_tensors, load_torch, package, tensors_of
 from hpcgcn.graph.csr import row_numbers
 from hpcgcn.graph.data import Graph
@@ -53,5 +52,5 @@ def write(path: str, graph: Graph):
     torch, data = package("torch"), package("torch_geometric.data")
     edges = np.stack([graph.indices, row_numbers(graph.indptr)]).astype(np.int64)
     made = data.Data(edge_index=torch.from_numpy(edges), num_nodes=graph.n_nodes, **tensors_of(graph))
-    with atomic_file(path) as temporary, open(temporary, "wb") as file:
+    with open(path, "wb") as file:
         torch.save(made, file)

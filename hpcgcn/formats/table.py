@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Iterable
 from dataclasses import fields
 
 from hpcgcn.errors import ConfigError, FileError
+from hpcgcn.files.atomic import atomic_file, atomic_folder, check_new_folder
+from hpcgcn.files.replace import NOTHING, Replaces, check_target
 from hpcgcn.formats.draft import Draft, ReadOptions
 from hpcgcn.graph.data import Graph
 
@@ -91,9 +94,25 @@ def left_out(format_name: str, graph: Graph) -> list[str]:
     return [name for name, there in has.items() if there and name not in _HOLDS.get(format_name, ("splits",))]
 
 
-def write_as(format_name: str, path: str, graph: Graph):
-    """Write a graph in the format of others."""
+def check_place(format_name: str, path: str, replaces: Replaces = NOTHING, inputs: Iterable = ()):
+    """Refuse, before any work, a place where a file or folder of this format cannot be written."""
     if format_name not in WRITERS:
         raise ConfigError(f"--format {format_name}: expected one of {', '.join(WRITERS)}")
-    module, function, _ = WRITERS[format_name]
-    getattr(_module(module), function)(path, graph)
+    if WRITERS[format_name][2] == "a folder":
+        check_new_folder(path)
+    else:
+        check_target(path, replaces, inputs)
+
+
+def write_as(format_name: str, path: str, graph: Graph, replaces: Replaces = NOTHING,
+             inputs: Iterable = ()):
+    """Write a graph in the format of others: a new folder, or a file."""
+    check_place(format_name, path, replaces, inputs)
+    module, function, made = WRITERS[format_name]
+    write = getattr(_module(module), function)
+    if made == "a folder":
+        with atomic_folder(path) as folder:
+            write(folder, graph)
+    else:
+        with atomic_file(path, replaces, inputs) as temporary:
+            write(temporary, graph)

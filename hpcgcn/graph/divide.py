@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
-from hpcgcn.errors import ConfigError
+from hpcgcn.files.replace import Replaces
 from hpcgcn.graph.data import Graph
 from hpcgcn.graph.partition import partition_graph, statistics
 from hpcgcn.graph.reorder import local_order
@@ -20,19 +21,18 @@ def default_partition_path(graph_path: str | os.PathLike, n_parts: int, method: 
     return path.with_name(f"{path.stem}-{n_parts}{suffix}.h5")
 
 
-def divide(graph: Graph, path: str | os.PathLike, n_parts: int, method: str = "metis", objective: str = "volume",
-           balance: str = "nodes", reorder: str = "none", seed: int = 0, command: str = "") -> dict:
-    """Partition a graph into a file; returns the statistics. The settings and the main costs are kept in the file."""
+def divide(graph: Graph, path: str | os.PathLike, n_parts: int, method: str = "metis",
+           objective: str = "volume", balance: str = "nodes", reorder: str = "none", seed: int = 0,
+           command: str = "", replaces: Replaces | None = None, inputs: Iterable = ()) -> dict:
+    """Partition a graph into a file; returns the statistics.
+
+    The settings and the main costs are kept in the file. replaces: as in write_partition.
+    """
     assignment = partition_graph(graph, n_parts, method, objective, balance, seed)
     costs = statistics(graph, assignment)
     settings = {"n_parts": n_parts, "method": method, "objective": objective, "balance": balance, "reorder": reorder,
                 "seed": seed, "statistics": {name: value for name, value in costs.items() if name != "parts"}}
     write_partition(path, graph, assignment, settings=settings, command=command,
-                    order=local_order(graph, assignment, reorder))
+                    order=local_order(graph, assignment, reorder), replaces=replaces,
+                    inputs=inputs)
     return costs
-
-
-def check_output(graph_path: str | os.PathLike, path: str | os.PathLike):
-    """Refuse to write a partition over the file it is made from."""
-    if os.path.realpath(graph_path) == os.path.realpath(path):
-        raise ConfigError(f"the partition would overwrite {graph_path}: give another name with --output")

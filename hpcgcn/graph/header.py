@@ -63,6 +63,12 @@ def header(path: str | os.PathLike) -> dict:
         return facts
 
 
+def source_uuid(path: str | os.PathLike) -> str:
+    """The uuid of the graph that a graph or partition file holds."""
+    facts = header(path)
+    return str(facts.get("uuid" if facts["kind"] == "graph" else "source_uuid", ""))
+
+
 def _open_h5(path) -> h5py.File:
     if not os.path.exists(path):
         raise FileError(f"{path}: no such file")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 import numpy as np
 
 from hpcgcn.errors import ConfigError, FileError, GraphError
+from hpcgcn.files.h5 import atomic_h5
+from hpcgcn.files.replace import Replaces, own_h5
 from hpcgcn.graph import checks
-from hpcgcn.graph.atomic import atomic_h5
 from hpcgcn.graph.contents import lazy_features, read_feature_rows, shape_facts, write_contents
 from hpcgcn.graph.data import Graph, Part
 from hpcgcn.graph.datasets import content_checksum, write_array
@@ -16,16 +18,19 @@ from hpcgcn.graph.header import open_file, write_header
 
 
 def write_partition(path: str | os.PathLike, graph: Graph, assignment: np.ndarray, *, settings: dict,
-                    command: str = "", order: np.ndarray | None = None) -> str:
+                    command: str = "", order: np.ndarray | None = None,
+                    replaces: Replaces | None = None, inputs: Iterable = ()) -> str:
     """Write a self-contained partition file; returns its uuid.
 
     assignment (n_nodes,): the part of every node. order (n_nodes,): node ids, to be kept within each part.
     The number of parts is settings["n_parts"] if given, or else that of the assignment.
+    replaces: what may be there already, by default a partition of this very graph.
     """
     assignment = np.asarray(assignment)
     offsets = _offsets(assignment, graph.n_nodes, settings.get("n_parts"))
     order = _grouped(assignment, order)
-    with atomic_h5(path) as file:
+    replaces = replaces or own_h5("partition", source_uuid=graph.uuid)
+    with atomic_h5(path, replaces, inputs) as file:
         uuid = write_header(file, "partition", command=command, settings=settings, source=graph.source,
                             source_uuid=graph.uuid, n_parts=len(offsets) - 1, **shape_facts(graph))
         write_array(file, "offsets", offsets, np.int64)

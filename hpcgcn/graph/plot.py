@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 from hpcgcn.errors import ConfigError, FileError
-from hpcgcn.formats.output import atomic_file
+from hpcgcn.files.atomic import atomic_file
+from hpcgcn.files.replace import NOTHING, Replaces
 
 _ENDINGS = (".png", ".pdf", ".svg")
 _COLOURS = {"train": "#2b6cb0", "val": "#dd8e2a", "test": "#5f8f4e"}
@@ -19,7 +20,7 @@ def check_image_name(path: str | os.PathLike):
                           f"that ends in {', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]}")
 
 
-def plot_graph(facts: dict, path: str | os.PathLike):
+def plot_graph(facts: dict, path: str | os.PathLike, replaces: Replaces = NOTHING):
     """Draw the facts of `describe` into an image file (.png, .pdf, .svg)."""
     try:
         import matplotlib
@@ -36,7 +37,7 @@ def plot_graph(facts: dict, path: str | os.PathLike):
     _draw_words(right, facts)
     figure.suptitle(f"{os.path.basename(facts['path'])}   {facts['header'].get('source', '')}".strip(), fontsize=11)
     try:
-        with atomic_file(path) as temporary:
+        with atomic_file(path, replaces, [facts["path"]]) as temporary:
             figure.savefig(temporary, dpi=130)
     finally:
         plt.close(figure)

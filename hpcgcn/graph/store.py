@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import replace
 
 from hpcgcn.errors import GraphError
-from hpcgcn.graph.atomic import atomic_h5
+from hpcgcn.files.h5 import atomic_h5
+from hpcgcn.files.replace import Replaces, own_h5
 from hpcgcn.graph.checks import validate_graph, verify
 from hpcgcn.graph.contents import lazy_graph, read_feature_rows, reordered, shape_facts, write_contents
 from hpcgcn.graph.csr import invert
@@ -19,9 +21,14 @@ __all__ = ["header", "kind", "read_graph", "read_part", "read_parts", "read_slic
            "write_graph", "write_partition"]
 
 
-def write_graph(path: str | os.PathLike, graph: Graph, command: str = "", settings: dict | None = None) -> str:
-    """Write a graph file; returns its uuid, which `graph` is given too."""
-    with atomic_h5(path) as file:
+def write_graph(path: str | os.PathLike, graph: Graph, command: str = "",
+                settings: dict | None = None, replaces: Replaces = own_h5("graph"),
+                inputs: Iterable = ()) -> str:
+    """Write a graph file; returns its uuid, which `graph` is given too.
+
+    replaces: what may be there already; inputs: files that are never replaced.
+    """
+    with atomic_h5(path, replaces, inputs) as file:
         uuid = write_header(file, "graph", command=command, settings=settings, source=graph.source,
                             source_uuid="", n_parts=1, **shape_facts(graph))
         write_contents(file, graph)

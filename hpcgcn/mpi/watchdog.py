@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
-import shutil
 import signal
 import socket
 import sys
@@ -92,7 +92,7 @@ class Watchdog:
         found = {}
         for rank in range(self.comm.size):
             try:
-                with open(self._path(rank)) as file:
+                with open(self._path(rank), encoding="utf-8", errors="replace") as file:
                     count, where = file.read().rstrip().split(" ", 1)
                     found[rank] = (count, where)
             except (OSError, ValueError):
@@ -157,10 +157,18 @@ def _make_folder(output: str) -> str:
         now = os.path.getmtime(folder)       # by the clock of the file system
         for entry in os.scandir(output):
             if entry.name.startswith(FOLDER) and now - _newest_beat(entry.path) > STALE_SECONDS:
-                shutil.rmtree(entry.path, ignore_errors=True)
+                _remove_beats(entry.path)
         return folder
     except OSError:
         return ""                    # the run's folder will be refused, with the reason
+
+
+def _remove_beats(folder: str):
+    """The files of the ranks and, if nothing else is there, the folder."""
+    for name in os.listdir(folder):
+        if re.fullmatch(r"rank-\d+", name):
+            _quietly(os.remove, os.path.join(folder, name))
+    _quietly(os.rmdir, folder)
 
 
 def _newest_beat(folder: str) -> float:

@@ -3,37 +3,44 @@
 from __future__ import annotations
 
 import datetime
-import os
-import tempfile
+import re
 from html import escape
 from importlib.resources import files
 
 from hpcgcn import __version__
-from hpcgcn.errors import FileError
+from hpcgcn.files.atomic import atomic_text
+from hpcgcn.files.replace import REMEDY, Replaces
 from hpcgcn.report import pipelines, scales, svg, tables
 from hpcgcn.report.curves import make_charts
 from hpcgcn.report.runs import Run
 
 
-def write_page(path: str, runs: list[Run], title: str = ""):
+_RUNS = re.compile(r'<meta name="hpcgcn-runs" content="([0-9a-f -]*)">')
+_HEAD_BYTES = 100_000
+
+
+def write_page(path: str, runs: list[Run], title: str = "", overwrite: bool = False):
     """Write the report of these runs, whole or not at all."""
-    html = page(runs, title)
-    folder = os.path.dirname(os.path.abspath(path))
-    if os.path.isdir(path):
-        raise FileError(f"cannot write {path}: it is a folder; give a file name with -o")
+    atomic_text(path, page(runs, title), page_replaces(runs, overwrite), [run.path for run in runs])
+
+
+def page_replaces(runs: list[Run], overwrite: bool = False) -> Replaces:
+    """What a report may replace: one of the same runs, or of some of them."""
+    shown = {run.identity for run in runs}
+    if overwrite:
+        return Replaces("a report of hpcgcn", lambda path: _runs_of(path) is not None)
+    return Replaces("a report of these runs", lambda path: (_runs_of(path) or {""}) <= shown,
+                    REMEDY)
+
+
+def _runs_of(path: str) -> set[str] | None:
+    """The runs that a page of ours shows; None if it is another file."""
     try:
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=folder, suffix=".html", delete=False) as file:
-            file.write(html)
-        os.chmod(file.name, 0o666 & ~_umask())
-        os.replace(file.name, path)
-    except OSError as error:
-        raise FileError(f"cannot write {path}: {error.strerror}; choose another place with -o") from None
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+        with open(path, encoding="utf-8", errors="replace") as file:
+            found = _RUNS.search(file.read(_HEAD_BYTES))
+    except OSError:
+        return None
+    return set(found.group(1).split()) if found else None
 
 
 def page(runs: list[Run], title: str = "") -> str:
@@ -47,7 +54,8 @@ def page(runs: list[Run], title: str = "") -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; style-src \'unsafe-inline\'; '
             'script-src \'unsafe-inline\'">'
-            f'<meta name="generator" content="hpcgcn {__version__}"><title>{escape(title)}</title>\n'
+            f'<meta name="generator" content="hpcgcn {__version__}">'
+            f'<meta name="hpcgcn-runs" content="{" ".join(run.identity for run in runs)}"><title>{escape(title)}</title>\n'
             f'<style>\n{style}</style></head>\n<body><main>{body}</main>'
             f'<div id="tip" role="status" hidden></div>\n<script>\n{script}</script></body></html>\n')
 

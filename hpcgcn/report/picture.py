@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from hpcgcn.errors import FileError, HpcgcnError
+from hpcgcn.files.atomic import atomic_file
+from hpcgcn.files.replace import NOTHING, Replaces
 from hpcgcn.report.curves import Chart, make_charts
 from hpcgcn.report.runs import Run
 from hpcgcn.report.svg import COLOURS, DASHES, write_x
@@ -10,7 +12,7 @@ from hpcgcn.report.svg import COLOURS, DASHES, write_x
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#b5609a", "#c98a00", "#4aa3dc", "#6b7280")    # as page.css, light
 
 
-def write_picture(path: str, runs: list[Run]):
+def write_picture(path: str, runs: list[Run], replaces: Replaces = NOTHING):
     """Write the curves as PNG (or whatever the ending says: svg, pdf)."""
     try:
         import matplotlib
@@ -28,8 +30,9 @@ def write_picture(path: str, runs: list[Run]):
     handles = [plt.Line2D([], [], label=run.label, **line_look(number)) for number, run in enumerate(runs)]
     figure.legend(handles=handles, loc="outside upper center", ncols=min(len(runs), 4), frameon=False)
     try:
-        figure.savefig(path, dpi=140)
-    except (OSError, ValueError) as error:
+        with atomic_file(path, replaces, [run.path for run in runs]) as temporary:
+            figure.savefig(temporary, dpi=140)
+    except ValueError as error:
         raise FileError(f"cannot write {path}: {error}") from None
     finally:
         plt.close(figure)

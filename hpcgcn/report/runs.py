@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import math
@@ -11,6 +12,7 @@ import tomllib
 from dataclasses import dataclass, field
 
 from hpcgcn.errors import FileError
+from hpcgcn.files.marker import read_marker
 
 NEEDED = ("epoch", "loss", "seconds")
 SCORES = ("train", "val", "test")
@@ -27,6 +29,14 @@ class Run:
     config: dict
     summary: dict | None                     # None: still going, or stopped without a clean end
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def identity(self) -> str:
+        """Tells this run from others, whatever its folder is called."""
+        try:
+            return read_marker(self.path)["uuid"]
+        except FileError:                    # of an older release, or made by hand
+            return hashlib.sha256(os.path.realpath(self.path).encode("utf-8", "replace")).hexdigest()
 
     @property
     def n_epochs(self) -> int:
@@ -86,10 +96,22 @@ def is_number(value) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def read_runs(paths: list[str]) -> list[Run]:
-    """The runs of these folders, in order, each once, with labels that differ; at least one has epochs to show."""
+def read_runs(paths: list[str], skipped: list[str] | None = None) -> list[Run]:
+    """The runs of these folders, in order, each once, with labels that differ.
+
+    What is no run is left out, with a note in `skipped`; at least one has epochs to show.
+    """
     unique = list({os.path.realpath(path): path for path in reversed(paths)}.values())[::-1]
-    runs = [read_run(path) for path in unique]
+    runs, reasons = [], []
+    for path in unique:
+        try:
+            runs.append(read_run(path))
+        except FileError as error:
+            reasons.append(error)
+    if not runs:
+        raise reasons[0]
+    if skipped is not None:
+        skipped += [f"left out: {reason}" for reason in reasons]
     if not any(run.n_epochs for run in runs):
         raise FileError(f"{', '.join(unique)}: no epoch is complete yet, so there is nothing to show; "
                         f"try again when metrics.csv has rows")

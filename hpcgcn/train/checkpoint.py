@@ -8,20 +8,24 @@ All is written into a hidden folder first; rank 0 renames it when every rank is 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-import shutil
 from dataclasses import dataclass
 
 import numpy as np
 
 from hpcgcn.config import Config, to_toml
 from hpcgcn.errors import CheckpointError, FileError
-from hpcgcn.graph.atomic import atomic_h5, explained, sync
+from hpcgcn.files.atomic import explained, sync
+from hpcgcn.files.h5 import atomic_h5
+from hpcgcn.files.replace import ANY_OF_THE_RUN
+from hpcgcn.files.tidy import is_temporary
 from hpcgcn.graph.header import header, open_file, write_header
 from hpcgcn.mpi.world import collective_errors
 
 _NAME = re.compile(r"epoch-(\d{6,})")
+_FILE = re.compile(r"model\.h5|exchange-\d+-of-\d+\.h5")
 
 
 @dataclass
@@ -80,13 +84,22 @@ def save(comm, folder: str, snapshot: Snapshot, specs, exchanges: dict, config: 
 
 def _make_empty(path: str):
     with explained(path):
-        shutil.rmtree(path, ignore_errors=True)
-        os.makedirs(path)
+        remove_checkpoint(path)
+        os.makedirs(path, exist_ok=True)
+
+
+def remove_checkpoint(path: str):
+    """Remove a checkpoint's files, and its folder if nothing else is in it."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(path):
+            if _FILE.fullmatch(name) or is_temporary(name):
+                os.unlink(os.path.join(path, name))
+        os.rmdir(path)
 
 
 def _publish(temporary: str, final: str, folder: str, epoch: int, keep: int):
     with explained(final):
-        shutil.rmtree(final, ignore_errors=True)
+        remove_checkpoint(final)
         os.replace(temporary, final)
         sync(folder)
     found = checkpoint_folders(folder)
@@ -94,12 +107,12 @@ def _publish(temporary: str, final: str, folder: str, epoch: int, keep: int):
     obsolete = [path for number, path in found if number > epoch]
     obsolete += [path for number, path in found if number <= epoch][:-keep]
     for path in obsolete:
-        shutil.rmtree(path, ignore_errors=True)
+        remove_checkpoint(path)
 
 
 def write_model(path: str, snapshot: Snapshot, specs, config: Config, command: str):
     """The file model.h5 of a checkpoint folder."""
-    with atomic_h5(path) as file:
+    with atomic_h5(path, ANY_OF_THE_RUN) as file:
         write_header(file, "checkpoint", command=command, settings={"config": to_toml(config)}, epoch=snapshot.epoch,
                      step=snapshot.step, n_ranks=snapshot.n_ranks, multilabel=snapshot.multilabel, best_epoch=snapshot.best.epoch,
                      best_val=snapshot.best.val, best_test=snapshot.best.test)
@@ -116,7 +129,7 @@ def write_model(path: str, snapshot: Snapshot, specs, config: Config, command: s
 
 
 def _write_exchanges(path: str, epoch: int, exchanges: dict, command: str):
-    with atomic_h5(path) as file:
+    with atomic_h5(path, ANY_OF_THE_RUN) as file:
         write_header(file, "checkpoint", command=command, epoch=epoch)
         for name, arrays in exchanges.items():
             for key, array in arrays.items():

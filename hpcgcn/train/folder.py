@@ -9,7 +9,7 @@ import shutil
 
 from hpcgcn.config import Config, to_toml
 from hpcgcn.errors import CheckpointError, ConfigError, FileError
-from hpcgcn.graph.atomic import explained
+from hpcgcn.files.atomic import explained
 
 COLUMNS = ("epoch", "loss", "train", "val", "test", "seconds", "wait_seconds", "bytes_sent", "bytes_received",
            "pack_seconds", "unpack_seconds", "allreduce_seconds", "compute_seconds", "bytes_parameters", "bytes_uncompressed",

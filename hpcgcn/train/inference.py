@@ -11,6 +11,7 @@ import numpy as np
 from hpcgcn.config import Config, make_config
 from hpcgcn.config.strategies import PipelineSettings
 from hpcgcn.errors import CheckpointError, ConfigError
+from hpcgcn.files.marker import run_uuid
 from hpcgcn.graph.data import Part
 from hpcgcn.graph.header import header
 from hpcgcn.mpi.runtime import Runtime
@@ -19,7 +20,7 @@ from hpcgcn.nn.models import parameter_specs
 from hpcgcn.nn.parameters import Parameters
 from hpcgcn.train import checkpoint
 from hpcgcn.train.engine import Engine
-from hpcgcn.train.predictions import write_predictions
+from hpcgcn.train.predictions import predictions_replace, write_predictions
 from hpcgcn.train.run import open_backend
 from hpcgcn.train.scores import scores
 from hpcgcn.train.source import load_part
@@ -49,6 +50,7 @@ class TrainedModel:
                  multilabel: bool = False):
         """ends: features and classes of the model; multilabel: does it tell classes one by one, whatever the graph's labels?"""
         self.config, self.part = config, fitting_part(part, ends, where)
+        self.where, self.run = where, run_uuid(where)
         self.multilabel = multilabel or part.multilabel
         self.backend = open_backend(comm, config)
         shape = model_shape(config, self.part)
@@ -125,7 +127,8 @@ def gather_rows(comm, local: np.ndarray, ids: np.ndarray, n_nodes: int, write):
         write(*comm.recv(source=rank, tag=7))
 
 
-def predict(comm, model: TrainedModel, path: str, what: str = "classes", layer: int = 1, command: str = "", graph: str = ""):
+def predict(comm, model: TrainedModel, path: str, what: str = "classes", layer: int = 1, command: str = "", graph: str = "",
+            overwrite: bool = False):
     """Write predictions to HDF5 or CSV, in global node order, with the user's own ids if `graph` is a file with names.
 
     Collective.
@@ -140,4 +143,6 @@ def predict(comm, model: TrainedModel, path: str, what: str = "classes", layer: 
             # The ids are a permutation, so rows are put in order in memory and written once.
             whole = np.empty((n_nodes, *local.shape[1:]), local.dtype)
             gather_rows(comm, local, ids, n_nodes, whole.__setitem__)
-            write_predictions(path, what, whole, layer, command, graph)
+            replaces = predictions_replace(path, graph, model.run, overwrite)
+            write_predictions(path, what, whole, layer, command, graph, model.run, replaces,
+                              [name for name in (graph, model.where) if name])

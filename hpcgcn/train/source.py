@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from hpcgcn.errors import ConfigError, FileError
+from hpcgcn.files.replace import check_target, own_h5
 from hpcgcn.graph import store
 from hpcgcn.graph.chunks import Chunking, chunks_a_way, cut_runs, make_chunking, way_of_graph
 from hpcgcn.graph.data import Graph, Part, SparseRows
@@ -118,12 +119,18 @@ def partition_beside(path: str, n_parts: int, config) -> str:
     """The partition file beside the graph that fits; made now if there is none."""
     method, objective = config.partition_method, config.partition_objective
     target = str(default_partition_path(path, n_parts, method, objective))
-    if os.path.exists(target) and _fits(target, store.header(path)["uuid"], n_parts):
+    uuid = store.header(path)["uuid"]
+    if os.path.exists(target) and _fits(target, uuid, n_parts):
         return target
+    elsewhere = (f"train keeps the partition of {path} there: rename that file, or call "
+                 f"`hpcgcn partition {path} -n {n_parts} -o FILE` and train on FILE")
+    replaces = own_h5("partition", elsewhere, source_uuid=uuid)
+    check_target(target, replaces, [path])
     graph = store.read_graph(path)
     if not config.quiet:
         print(f"partitioning {path} into {n_parts} parts ({method}), kept as {target}", file=sys.stderr, flush=True)
-    divide(graph, target, n_parts, method, objective, command=" ".join(sys.argv))
+    divide(graph, target, n_parts, method, objective, command=" ".join(sys.argv),
+           replaces=replaces, inputs=[path])
     return target
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 
 import numpy as np
 
 from hpcgcn.config import Config, make_config, to_toml
 from hpcgcn.errors import ConfigError, FileError
+from hpcgcn.files.atomic import atomic_file, atomic_folder
+from hpcgcn.files.replace import REMEDY, Replaces
 from hpcgcn.formats.files import check_readable
-from hpcgcn.formats.output import atomic_file, atomic_folder
 from hpcgcn.nn.models import Shape, parameter_specs
 from hpcgcn.train import checkpoint
 from hpcgcn.weights.layouts import FRAMEWORKS, to_theirs
@@ -102,14 +104,38 @@ def flat_values(found: Found) -> np.ndarray:
     return np.concatenate([value.ravel() for value in found.parameters.values()]).astype(np.float32)
 
 
-def write_weights(path: str | os.PathLike, framework: str, shape: Shape, parameters: dict[str, np.ndarray]):
-    """A safetensors file with the names and layouts of a framework; what weights do not tell is in its metadata."""
+def weights_replace(run: str, overwrite: bool = False) -> Replaces:
+    """What the weights of a run (its uuid) may replace: weights of the same run, or of any."""
+    def fits(path: str) -> bool:
+        held = _metadata(path)
+        return held.get("format") == _FORMAT and (overwrite or bool(run) and held.get("run") == run)
+    return Replaces("a weight file of hpcgcn" if overwrite else "a weight file of this run", fits,
+                    "give another name with -o" if overwrite else REMEDY)
+
+
+def _metadata(path: str) -> dict[str, str]:
+    """The notes of a safetensors file; none, if it is another file."""
+    try:
+        return read_tensors(path)[1]
+    except FileError:
+        return {}
+
+
+def write_weights(path: str | os.PathLike, framework: str, shape: Shape,
+                  parameters: dict[str, np.ndarray], run: str = "",
+                  replaces: Replaces | None = None, inputs: Iterable = ()):
+    """A safetensors file with the names and layouts of a framework.
+
+    What weights do not tell is in its metadata. run: the uuid of the run they are of;
+    replaces: what may be there already, by default any weight file of hpcgcn.
+    """
     from safetensors.numpy import save
     metadata = {"format": _FORMAT, "framework": framework, "model": shape.model, "layers": str(shape.layers),
                 "linear_layers": str(shape.linear_layers), "alpha": repr(shape.alpha), "lambda": repr(shape.lambda_),
-                "self_loops": "yes" if shape.self_loops else "no", "dropout": repr(shape.dropout)}
+                "self_loops": "yes" if shape.self_loops else "no", "dropout": repr(shape.dropout), "run": run}
     data = save(to_theirs(framework, shape, parameters), metadata)
-    with atomic_file(path) as temporary, open(temporary, "wb") as file:
+    replaces = replaces or weights_replace(run, overwrite=True)
+    with atomic_file(path, replaces, inputs) as temporary, open(temporary, "wb") as file:
         file.write(data)
 
 

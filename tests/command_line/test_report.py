@@ -214,7 +214,7 @@ def test_metrics_of_something_else_and_empty_ones_are_refused(tmp_path):
 
 def test_the_command_writes_the_page_and_overwrites_an_old_one(tmp_path, capsys):
     path, target = make_run(tmp_path / "a"), tmp_path / "r.html"
-    target.write_text("old")
+    assert main(["report", path, "-o", str(target), "--title", "Old title"]) == 0
     assert main(["report", path, "-o", str(target), "--title", "My title"]) == 0
     assert str(target) in capsys.readouterr().out and "<h1>My title</h1>" in target.read_text(encoding="utf-8")
     assert sorted(os.listdir(tmp_path)) == ["a", "r.html"]

@@ -5,6 +5,7 @@ import io
 import os
 import pickle
 import struct
+import signal
 import subprocess
 import sys
 import time
@@ -337,4 +338,4 @@ def test_sigterm_leaves_nothing(tmp_path):
         time.sleep(0.02)
     assert list(output.iterdir())
     process.terminate()
-    assert process.wait(30) == 143 and list(output.iterdir()) == []
+    assert process.wait(30) == -signal.SIGTERM and list(output.iterdir()) == []

@@ -237,7 +237,7 @@ def test_exported_files_can_be_read_by_others(tmp_path):
 
 
 def test_weights_into_a_folder_that_is_not_there(tmp_path):
-    with pytest.raises(FileError, match="check the folder"):
+    with pytest.raises(FileError, match="there is no folder"):
         write_weights(tmp_path / "no" / "w.safetensors", "pyg", SHAPES["gcn"], random_parameters(SHAPES["gcn"]))
 
 

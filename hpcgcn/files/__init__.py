@@ -1,0 +1,1 @@
+"""Writing and removing files: whole or not at all, and nothing that is not ours."""
