@@ -48,9 +48,14 @@ def _native() -> dict:
     usable, reason = available()
     if not usable:
         return _row("native kernels", False, f"{reason}; the slower reference backend is used")
-    from hpcgcn.backend.native import NativeBackend
-    facts = NativeBackend(threads=1).describe()
-    return _row("native kernels", True, ", ".join(f"{k} {v}" for k, v in facts.items()))
+    from hpcgcn.backend.native import NativeBackend, levels
+    from hpcgcn.errors import HpcgcnError
+    try:
+        facts = NativeBackend(threads=1).describe()
+    except HpcgcnError as error:
+        return _row("native kernels", False, str(error), needed=True)
+    forced = " (forced by HPCGCN_ISA)" if os.environ.get("HPCGCN_ISA") else ""
+    return _row("native kernels", True, f"instruction set {facts['isa']}{forced}, of {', '.join(levels())}")
 
 
 def _cores() -> dict:

@@ -65,6 +65,14 @@ def test_doctor_says_that_training_can_run():
     assert json.loads(hpcgcn("doctor", "--json").stdout)["can_run"]
 
 
+def test_doctor_shows_a_forced_instruction_set(monkeypatch):
+    monkeypatch.setenv("HPCGCN_ISA", "plain")
+    assert "instruction set plain (forced by HPCGCN_ISA)" in hpcgcn("doctor").stdout
+    monkeypatch.setenv("HPCGCN_ISA", "mmx")
+    done = hpcgcn("doctor")
+    assert done.returncode != 0 and "HPCGCN_ISA=mmx is not a level" in done.stdout
+
+
 def test_run_folder_holds_what_is_promised(run_folder):
     first = run_folder / "runs" / "first"
     rows = list(csv.DictReader((first / "metrics.csv").open()))

@@ -1,4 +1,16 @@
-"""The same numbers on any number of ranks: 20 epochs with dropout 0.5 on 2, 3 and 4 ranks against 1."""
+"""The same numbers on any number of ranks: 20 epochs with dropout 0.5 on 2, 3 and 4 ranks against 1.
+
+How close two runs must be depends on how far they are from equal parameters:
+
+- The losses of the first two epochs are a forward pass from equal parameters and one after a single update. They differ
+  by roundings of sums alone, about 1e-8 of the loss here; a missing row or a wrong mask changes them by 1e-4 or more.
+- Later, roundings are amplified. Where the terms of a gradient cancel, its sign is one of rounding, and Adam divides by
+  its magnitude: the parameter moves by the learning rate one way or the other. Whether that happens within 20 epochs
+  depends on the order of sums, so on the CPU. It may cost 1e-4 of a loss. In float64 it does not happen: 1e-9 holds.
+- Rows stored in 16 bits: sums that differ in the last bit can be rounded to different sides, which moves that row
+  no further than storing it in 16 bits did. So no run may be further from the control than the control is from fp32;
+  and in the first epoch, where about one row in 10,000 is rounded differently, much closer than that.
+"""
 
 import numpy as np
 import pytest
@@ -10,7 +22,9 @@ from hpcgcn.graph.store import write_graph
 
 pytestmark = [pytest.mark.mpi_skip, pytest.mark.timeout(600)]
 
-EPOCHS, TOLERANCE = 20, 1e-4
+EPOCHS = 20
+FROM_EQUAL_PARAMETERS, AMPLIFIED, PRECISE = 1e-6, 1e-3, 1e-9
+BF16_FIRST = 0.25       # of the distance between bf16 and fp32: one of 16 rows may be rounded to another side
 MODELS = ("gcn", "sage", "gcnii", "resgcn")
 
 
@@ -63,16 +77,35 @@ def alone(sources, tmp_path_factory):
     return run_many(1, jobs_of(sources, 1), tmp_path_factory.mktemp("alone"))
 
 
+def distance(run: dict, other: dict) -> np.ndarray:
+    """The relative distance of two runs in each epoch."""
+    return np.abs(np.array(run["losses"]) / np.array(other["losses"]) - 1)
+
+
+def assert_close(label: str, run: dict, alone: dict):
+    """Compare a run with that of one rank, as closely as its kind of arithmetic allows."""
+    model, kind, *_ = label.split(".")
+    control = alone[f"{model}.{kind}.metis"]
+    apart = distance(run, control)
+    if kind == "gathered-bf16":
+        stored = distance(control, alone[f"{model}.transductive.metis"])
+        assert apart[0] <= BF16_FIRST * stored[0], f"{label}: {apart[0]:.1e}, bf16 costs {stored[0]:.1e}"
+        assert apart.max() <= stored.max(), f"{label}: {apart}, bf16 costs {stored}"
+        return
+    allowed = np.full(EPOCHS, PRECISE if kind == "precise" else AMPLIFIED)
+    allowed[:2] = np.minimum(allowed[:2], FROM_EQUAL_PARAMETERS)
+    assert (apart <= allowed).all(), f"{label}: {apart}"
+
+
 @pytest.mark.parametrize("n_ranks", [2, 3, 4])
 def test_losses_are_those_of_one_rank(n_ranks, sources, alone, tmp_path):
     found = run_many(n_ranks, jobs_of(sources, n_ranks), tmp_path)
     for label, run in found.items():
         assert "losses" in run, f"{label}: {run}"
+        assert len(run["losses"]) == EPOCHS
+        assert_close(label, run, alone)
         model, kind, *_ = label.split(".")
         control = alone[f"{model}.{kind}.metis"]
-        tolerance = 1e-9 if kind == "precise" else TOLERANCE
-        assert len(run["losses"]) == EPOCHS
-        np.testing.assert_allclose(run["losses"], control["losses"], rtol=tolerance, err_msg=label)
         if control["rows"][-1]["test"]:
             assert float(run["rows"][-1]["test"]) == pytest.approx(float(control["rows"][-1]["test"]), abs=0.03), label
     assert sum(int(run["rows"][-1]["bytes_sent"]) > 0 for run in found.values()) == len(found), "nothing was exchanged"
@@ -83,4 +116,4 @@ def test_one_rank_with_the_partition_strategy_is_the_single_strategy(sources, al
     for task in jobs:
         task["settings"]["parallel"] = "partition"
     for label, run in run_many(1, jobs, tmp_path).items():
-        np.testing.assert_allclose(run["losses"], alone[label]["losses"], rtol=1e-5, err_msg=label)
+        assert run["losses"] == alone[label]["losses"], f"{label}: without a boundary the sums are the same, bit for bit"
