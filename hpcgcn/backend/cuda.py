@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import logging
 import math
-import sys
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from hpcgcn.backend.base import Backend
 from hpcgcn.backend.cuda_kernels import (BLOCK, C_NAMES, NULL, Kernels, aligned, blocks, boolean, flat_shape, lanes_for,
                                          row_shape)
 from hpcgcn.backend.cuda_messages import CudaMessage
+
+log = logging.getLogger(__name__)
 
 MAX_PARTS = 512                   # partial results of a reduction: fixed, so that sums do not depend on the device
 SHARED_BYTES = 49152              # what every device gives a block without asking
@@ -33,8 +35,8 @@ class CudaBackend(Backend):
         if comm is not None:
             cuda_device.warn_if_shared(comm, self.properties["uuid"])
             if comm.rank == 0 and cuda_device.stand_in_wanted():
-                print(f"hpcgcn: {cuda_device.STAND_IN}=1: NO GPU IS USED, its kernels are emulated on the CPU",
-                      file=sys.stderr, flush=True)
+                log.warning("%s=1: NO GPU IS USED, its kernels are emulated on the CPU",
+                            cuda_device.STAND_IN)
         self.compute = self.cupy.cuda.Stream(non_blocking=True)
         self.communication = self.cupy.cuda.Stream(non_blocking=True)
         self.compute.use()

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import hashlib
 import importlib.util
+import logging
 import os
 import sys
 import tempfile
@@ -16,6 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from hpcgcn.errors import BackendError
+
+log = logging.getLogger(__name__)
 
 SOURCES = Path(__file__).resolve().parent / "cuda_sources"
 STAND_IN = "HPCGCN_CUDA_STAND_IN"
@@ -137,7 +140,7 @@ def _try_ring(comm, cupy, stream) -> str:
     stream.synchronize()                         # both are in place before MPI looks
     before, after = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
     if comm.rank == 0:
-        print("hpcgcn: testing CUDA-aware MPI (a crash here means: use --mpi staged)", file=sys.stderr, flush=True)
+        log.warning("testing CUDA-aware MPI (a crash here means: use --mpi staged)")
     try:
         comm.Sendrecv(sent, after, 77, received, before, 77)
     except Exception as error:                   # noqa: BLE001 - libraries differ in what they raise; all mean no

@@ -58,6 +58,7 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: list[str] | None = None) -> int:
     """Entry point of `hpcgcn` and `python -m hpcgcn`; returns the exit code."""
     from hpcgcn import __version__
+    from hpcgcn.logs import show_messages
     argv = sys.argv[1:] if argv is None else argv
     parser = _Parser(prog="hpcgcn", description="Full-graph GCN training over MPI.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"hpcgcn {__version__}")
@@ -72,6 +73,7 @@ def main(argv: list[str] | None = None) -> int:
     args, rest = parser.parse_known_args(argv)
     if rest:
         chosen.unknown(rest)
+    show_messages()
     return _run(_module(args.command), args)
 
 

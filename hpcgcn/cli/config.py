@@ -1,7 +1,5 @@
 """hpcgcn config: all settings with their defaults and meaning, as TOML to start from."""
 
-HELP = "all settings with their defaults and meaning"
-
 
 def add_arguments(parser):
     from hpcgcn.exchange.presets import PRESETS

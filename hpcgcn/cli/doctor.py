@@ -1,7 +1,5 @@
 """hpcgcn doctor: what this machine offers, and whether training can run."""
 
-HELP = "what this machine offers, and whether training can run"
-
 
 def add_arguments(parser):
     parser.add_argument("--json", action="store_true", help="machine-readable")

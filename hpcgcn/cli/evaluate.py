@@ -1,7 +1,5 @@
 """hpcgcn evaluate: exact scores of a trained model, on any number of ranks."""
 
-HELP = "exact scores of a trained model"
-
 
 def add_arguments(parser):
     parser.add_argument("run", help="folder of a run (runs/NAME), or of one checkpoint")
@@ -26,7 +24,7 @@ def _evaluate(comm, args) -> int:
     import json
 
     from hpcgcn.train.inference import open_model
-    model = open_model(comm, args.run, args.graph, args.which, overrides(args))
+    model = open_model(args.run, args.graph, args.which, overrides(args), comm)
     found = model.scores()
     metric = "micro-F1" if model.part.multilabel else "accuracy"
     model.close()

@@ -7,8 +7,6 @@ import sys
 
 from hpcgcn.cli.output import add_overwrite, foreign
 
-HELP = "write a graph in a format that other programs read"
-
 _FORMATS = ("csv", "mtx", "npz", "npz-heterophilous", "npz-gnn-benchmark", "ogb", "graphsaint", "dgl-reddit", "planetoid",
             "pyg", "dgl")
 

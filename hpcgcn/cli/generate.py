@@ -8,7 +8,6 @@ import time
 from hpcgcn.cli import text
 from hpcgcn.cli.output import add_overwrite, same_graph
 
-HELP = "make a graph: block model, R-MAT or grid"
 
 _KINDS = {
     "sbm": "degree-corrected stochastic block model: power-law degrees, blocks of a class, informative features",

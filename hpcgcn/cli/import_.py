@@ -10,7 +10,6 @@ import time
 from hpcgcn.cli import text
 from hpcgcn.cli.output import add_overwrite, same_graph
 
-HELP = "bring in a graph that another program wrote"
 
 _FORMATS = {
     "planetoid": "ind.NAME.x and its seven companions (Cora, Citeseer, Pubmed)",

@@ -8,7 +8,6 @@ import json
 from hpcgcn.cli import text
 from hpcgcn.cli.output import add_overwrite, foreign
 
-HELP = "show what a file is and holds, and whether it is sound"
 
 _HIDDEN = ("kind", "format", "settings", "split_counts")    # shown in their own places
 _DRAWN = ("degree_histogram", "class_sizes", "split_by_class")

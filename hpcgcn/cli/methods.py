@@ -1,7 +1,5 @@
 """hpcgcn methods: the published methods, as the settings they stand for."""
 
-HELP = "the published methods and the settings they stand for"
-
 
 def add_arguments(parser):
     parser.add_argument("--json", action="store_true", help="machine-readable")

@@ -9,8 +9,6 @@ import time
 from hpcgcn.cli import text
 from hpcgcn.cli.output import add_overwrite
 
-HELP = "divide a graph into one part a rank"
-
 
 def add_arguments(parser: argparse.ArgumentParser):
     parser.add_argument("graph", help="graph file (or a partition file, to divide it anew)")

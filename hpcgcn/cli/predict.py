@@ -1,7 +1,5 @@
 """hpcgcn predict: classes, logits or embeddings of every node, exact, on any number of ranks."""
 
-HELP = "classes, logits or embeddings of every node"
-
 
 def add_arguments(parser):
     parser.add_argument("run", nargs="?", help="folder of a run (runs/NAME), or of one checkpoint; left out with --weights")
@@ -31,7 +29,7 @@ def _predict(comm, args) -> int:
     from hpcgcn.train.inference import predict
     on_root(comm, _check_output, args)
     model = _model(comm, args)
-    predict(comm, model, args.output, args.what, args.layer, " ".join(sys.argv), args.graph,
+    predict(model, args.output, args.what, args.layer, " ".join(sys.argv), args.graph,
             args.overwrite)
     model.close()
     if comm.rank == 0:
@@ -62,6 +60,6 @@ def _model(comm, args):
             raise ConfigError("--alpha, --lambda and --self-loops go with --weights; a run knows its own")
     if args.weights is not None:
         from hpcgcn.weights.files import open_weights
-        return open_weights(comm, args.weights, args.graph, constants(args), overrides(args))
+        return open_weights(args.weights, args.graph, constants(args), overrides(args), comm)
     from hpcgcn.train.inference import open_model
-    return open_model(comm, args.run, args.graph, args.which, overrides(args))
+    return open_model(args.run, args.graph, args.which, overrides(args), comm)

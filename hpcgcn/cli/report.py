@@ -2,8 +2,6 @@
 
 from hpcgcn.cli.output import add_overwrite, foreign
 
-HELP = "compare runs in one HTML page that opens offline"
-
 
 def add_arguments(parser):
     parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run (what `hpcgcn train` names at its end)")

@@ -1,6 +1,5 @@
 """hpcgcn train: one graph in, one trained model out, on any number of ranks."""
 
-HELP = "train a model on all ranks of this MPI job"
 
 EPILOG = """exit codes: 0 done; 2 a mistake in what was given (one message says which); 75 stopped early at an epoch
 boundary (SIGTERM, SIGUSR1 or --time-limit) with a checkpoint: run the same command with --resume auto."""
@@ -25,8 +24,11 @@ def run(args) -> int:
 
 def _train(comm, args) -> int:
     from hpcgcn.config import FIELDS, RENAMED, make_config
+    from hpcgcn.logs import show_no_notes
     from hpcgcn.mpi.world import on_root
     from hpcgcn.train.run import train_model
     given = {key: value for key, value in vars(args).items() if key in FIELDS or key in RENAMED}
     config = on_root(comm, make_config, given, args.config, "the command line")
+    if config.quiet:
+        show_no_notes()
     return train_model(args.graph, config, comm).exit_code

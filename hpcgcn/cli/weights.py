@@ -6,8 +6,6 @@ import argparse
 import sys
 
 from hpcgcn.cli.output import add_overwrite
-
-HELP = "exchange weights with PyG and DGL"
 DIRECTED = ("for undirected graphs: on directed ones DGL's GraphConv weighs an edge by the out-degree of its source, and models here "
             "by the in-degree")
 

@@ -20,7 +20,6 @@ from hpcgcn.formats.rows import Table, is_number, is_whole
 from hpcgcn.graph.csr import row_numbers
 from hpcgcn.graph.data import Graph
 
-HELP = "an edge list (and a table of nodes with a header: id, label, split, features), plain or gzip, or a folder of both"
 _ENDINGS = (".csv", ".tsv", ".txt", ".edges", ".edgelist", ".csv.gz", ".tsv.gz", ".txt.gz", ".edges.gz", ".edgelist.gz")
 _BLOCK = 1 << 20           # rows in flight at once
 _ENDS = (("source", "src", "from", "u", "head", "node1", "citing"), ("target", "dst", "to", "v", "tail", "node2", "cited"))

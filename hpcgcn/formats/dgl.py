@@ -18,8 +18,6 @@ from hpcgcn.formats.torch_objects import MASKS, draft_from_tensors, package, ten
 from hpcgcn.graph.csr import row_numbers
 from hpcgcn.graph.data import Graph
 
-HELP = "a file of dgl.save_graphs with one homogeneous graph (needs dgl)"
-
 
 def recognises(sources: list[str]) -> bool:
     return len(sources) == 1 and sources[0].endswith((".dgl", ".dgl.bin"))

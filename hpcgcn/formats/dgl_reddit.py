@@ -14,8 +14,6 @@ from hpcgcn.formats.files import present
 from hpcgcn.graph.csr import csr_from_edges, row_numbers
 from hpcgcn.graph.data import TEST, Graph, SparseRows
 
-HELP = "a folder with reddit_data.npz and reddit_graph.npz, or the two files"
-
 
 def recognises(sources: list[str]) -> bool:
     return _located(sources) is not None

@@ -15,7 +15,6 @@ from hpcgcn.formats.files import bad, inside, key_line, present, read_json
 from hpcgcn.formats.rows import is_whole
 from hpcgcn.graph.data import SPLIT_NAMES, Graph, SparseRows
 
-HELP = "a folder with adj_full.npz, feats.npy, class_map.json and role.json"
 _FILES = ("adj_full.npz", "feats.npy", "class_map.json", "role.json")
 _ROLES = ("tr", "va", "te")
 

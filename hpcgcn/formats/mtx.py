@@ -14,7 +14,6 @@ from hpcgcn.formats.rows import Table
 from hpcgcn.graph.csr import row_numbers
 from hpcgcn.graph.data import Graph
 
-HELP = "a Matrix Market file (.mtx, .mtx.gz), with --nodes for labels and features"
 _FIELDS = {"pattern": 2, "integer": 3, "real": 3, "double": 3, "complex": 4}
 _ONE = re.compile(rb"(?:.*\s1(?:\.0*)?(?:[eE][+-]?0+)?)?\s*|%.*")      # an entry of value 1, a blank line or a comment
 _SYMMETRIES = ("general", "symmetric", "skew-symmetric", "hermitian")

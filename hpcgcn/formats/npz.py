@@ -13,8 +13,6 @@ from hpcgcn.formats.draft import (Draft, ReadOptions, checked_csr, checked_dense
 from hpcgcn.graph.csr import row_numbers
 from hpcgcn.graph.data import SPLIT_NAMES, Graph, SparseRows
 
-HELP = "one .npz file: plain CSR (indptr, indices), node_features/edges/train_masks, or adj_data/attr_data"
-
 
 def recognises(sources: list[str]) -> bool:
     if len(sources) != 1 or not sources[0].endswith(".npz"):

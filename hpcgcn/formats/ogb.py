@@ -20,7 +20,6 @@ from hpcgcn.formats.rows import Table, read_numbers, row_line
 from hpcgcn.graph.csr import row_numbers
 from hpcgcn.graph.data import SPLIT_NAMES, Graph, SparseRows
 
-HELP = "a folder with edge.csv.gz, node-feat.csv.gz, node-label.csv.gz (or data.npz) and split/*/, or with raw/ and split/ in it"
 _BLOCK = 1 << 22           # edges in flight at once
 _SPLIT_FILES = {"train": ("train.csv.gz", "train.csv"), "val": ("valid.csv.gz", "valid.csv"), "test": ("test.csv.gz", "test.csv")}
 

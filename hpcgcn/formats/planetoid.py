@@ -17,7 +17,6 @@ from hpcgcn.formats.unpickle import Csr, read_pickle
 from hpcgcn.graph.csr import row_numbers
 from hpcgcn.graph.data import TEST, TRAIN, UNUSED, VAL, Graph, SparseRows
 
-HELP = "eight pickles ind.NAME.*: a folder (with --name if it holds several data sets) or one of the files"
 _PARTS = ("x", "y", "tx", "ty", "allx", "ally", "graph", "test.index")
 _FILE = re.compile(r"ind\.(.+)\.(" + "|".join(re.escape(part) for part in _PARTS) + ")")
 _VALIDATION_NODES = 500

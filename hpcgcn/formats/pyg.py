@@ -10,8 +10,6 @@ from hpcgcn.formats.torch_objects import MASKS, array, draft_from_tensors, load_
 from hpcgcn.graph.csr import row_numbers
 from hpcgcn.graph.data import Graph
 
-HELP = "a file of torch.save(data) with a PyG Data object or its dictionary (needs torch and torch_geometric)"
-
 
 def recognises(sources: list[str]) -> bool:
     return len(sources) == 1 and sources[0].endswith((".pt", ".pth"))

@@ -18,11 +18,6 @@ _MOST_DIGITS = 18
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 
 
-def separator_name(separator: str) -> str:
-    """A separator in words."""
-    return _NAMES[separator]
-
-
 def separator_of(path, number: int, line: str) -> str:
     """What divides the columns of a line: a comma, tab or semicolon, or else spaces."""
     bare = _without_quoted(line)

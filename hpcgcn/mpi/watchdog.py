@@ -9,16 +9,18 @@ the run's folder for checkpoints anyway. Counts are compared with this rank's ow
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import secrets
 import signal
 import socket
-import sys
 import threading
 import time
 
 from hpcgcn.mpi.progress import Heartbeat
+
+log = logging.getLogger(__name__)
 
 BEAT_SECONDS = 1.0
 LEAST_SILENCE, MOST_SILENCE = 3.0, 60.0      # how long a rank must give no beat to count as silent: file systems may be slow
@@ -134,7 +136,7 @@ class Watchdog:
         speaker = min(set(beats) - set(silent), default=self.rank)
         if self.rank != speaker:
             time.sleep(SPEAKER_SECONDS)          # it ends the job, this rank included; if it does not, speak up here
-        print(f"hpcgcn: {self._message(waited, silent, beats)}", file=sys.stderr, flush=True)
+        log.error("%s", self._message(waited, silent, beats))
         time.sleep(BEAT_SECONDS)                 # launchers drop what is still on its way when a job is aborted
         signal.alarm(ABORT_SECONDS)              # its launcher may be out of reach
         self.comm.Abort(EXIT_STALLED)

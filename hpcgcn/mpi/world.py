@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import os
 import signal
 import socket
-import sys
 import time
 import traceback
 
 from hpcgcn.errors import LAUNCHER_SECONDS, FileError, HpcgcnError
+from hpcgcn.logs import show_messages
+
+log = logging.getLogger(__name__)
 
 # Exit code of a run that stopped early at an epoch boundary, with a checkpoint: "run me again" (EX_TEMPFAIL).
 EXIT_RUN_AGAIN = 75
@@ -97,6 +100,7 @@ def run_ranks(function, *args, patience: float = 0.0) -> int:
     signal.alarm(math.ceil(patience))
     comm = world()
     signal.alarm(0)
+    show_messages(comm.rank)
     try:
         return _run_body(comm, function, *args)
     finally:
@@ -109,7 +113,7 @@ def _run_body(comm, function, *args) -> int:
     except HpcgcnError as error:
         alone = comm.size > 1 and not error.agreed
         if comm.rank == 0 or alone:
-            print(f"hpcgcn: {error}" + (f" [{here(comm)}]" if alone else ""), file=sys.stderr, flush=True)
+            log.error("%s", f"{error} [{here(comm)}]" if alone else error)
         if alone:
             time.sleep(LAUNCHER_SECONDS)
             comm.Abort(error.exit_code)
@@ -120,11 +124,12 @@ def _run_body(comm, function, *args) -> int:
     except KeyboardInterrupt:
         comm.Abort(130)
     except MemoryError as error:
-        print(f"hpcgcn: {here(comm)} is out of memory ({error or 'no more to be had'}): start more ranks on more hosts, or fewer "
-              f"on each; --resume auto goes on from the last checkpoint", file=sys.stderr, flush=True)
+        log.error("%s is out of memory (%s): start more ranks on more hosts, or fewer on each; "
+                  "--resume auto goes on from the last checkpoint", here(comm),
+                  error or "no more to be had")
         comm.Abort(1)
     except BaseException:                # noqa: BLE001 - the other ranks must not be left waiting, whatever it was
-        print(f"hpcgcn: {here(comm)} failed:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
+        log.error("%s failed:\n%s", here(comm), traceback.format_exc())
         comm.Abort(1)
     return 1
 

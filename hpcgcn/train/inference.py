@@ -15,7 +15,7 @@ from hpcgcn.files.marker import run_uuid
 from hpcgcn.graph.data import Part
 from hpcgcn.graph.header import header
 from hpcgcn.mpi.runtime import Runtime
-from hpcgcn.mpi.world import collective_errors, on_root
+from hpcgcn.mpi.world import collective_errors, on_root, world
 from hpcgcn.nn.models import parameter_specs
 from hpcgcn.nn.parameters import Parameters
 from hpcgcn.train import checkpoint
@@ -46,9 +46,10 @@ def find_checkpoint(path: str) -> tuple[Config, str]:
 class TrainedModel:
     """A checkpoint's parameters over a graph, on all ranks of a communicator."""
 
-    def __init__(self, comm, config: Config, part: Part, values: np.ndarray, ends: tuple[int, int], where: str,
-                 multilabel: bool = False):
+    def __init__(self, config: Config, part: Part, values: np.ndarray, ends: tuple[int, int],
+                 where: str, multilabel: bool = False, comm=None):
         """ends: features and classes of the model; multilabel: does it tell classes one by one, whatever the graph's labels?"""
+        comm = world() if comm is None else comm
         self.config, self.part = config, fitting_part(part, ends, where)
         self.where, self.run = where, run_uuid(where)
         self.multilabel = multilabel or part.multilabel
@@ -101,8 +102,13 @@ def fitting_part(part: Part, ends: tuple[int, int], where: str) -> Part:
     return replace(part, n_classes=n_classes)
 
 
-def open_model(comm, run: str, graph: str, which: str = "best", overrides: dict | None = None) -> TrainedModel:
-    """The model of a run over a graph or partition file. Collective."""
+def open_model(run: str | os.PathLike, graph: str | os.PathLike, which: str = "best",
+               overrides: dict | None = None, comm=None) -> TrainedModel:
+    """The model of a run over a graph or partition file. Collective over `comm` (default: all ranks).
+
+    which: parameters of the "best" validation, or the "last". overrides: settings to change.
+    """
+    comm = world() if comm is None else comm
     config, folder = on_root(comm, find_checkpoint, run)
     with collective_errors(comm):
         config = config.replace(**(overrides or {}))
@@ -114,7 +120,8 @@ def open_model(comm, run: str, graph: str, which: str = "best", overrides: dict 
         matrices = [shape for name, (_, shape) in checkpoint.load_layout(folder).items() if name.endswith(".weight")]
         values = snapshot.best.parameters if which == "best" and snapshot.best.parameters is not None else snapshot.parameters
     with collective_errors(comm):
-        return TrainedModel(comm, config, part, values, (matrices[0][0], matrices[-1][1]), folder, snapshot.multilabel)
+        return TrainedModel(config, part, values, (matrices[0][0], matrices[-1][1]), folder,
+                            snapshot.multilabel, comm)
 
 
 def gather_rows(comm, local: np.ndarray, ids: np.ndarray, n_nodes: int, write):
@@ -127,12 +134,13 @@ def gather_rows(comm, local: np.ndarray, ids: np.ndarray, n_nodes: int, write):
         write(*comm.recv(source=rank, tag=7))
 
 
-def predict(comm, model: TrainedModel, path: str, what: str = "classes", layer: int = 1, command: str = "", graph: str = "",
-            overwrite: bool = False):
-    """Write predictions to HDF5 or CSV, in global node order, with the user's own ids if `graph` is a file with names.
+def predict(model: TrainedModel, path: str | os.PathLike, what: str = "classes", layer: int = 1,
+            command: str = "", graph: str | os.PathLike = "", overwrite: bool = False):
+    """Write predictions to HDF5 or CSV in global node order. Collective over the model's ranks.
 
-    Collective.
+    what: "classes", "logits" or "embeddings" (of `layer`). graph: a file with the user's own ids.
     """
+    comm = model.comm
     with collective_errors(comm):
         local = model.rows(what, layer)
     ids, n_nodes = model.engine.local.ids, model.part.n_nodes

@@ -3,36 +3,41 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import resource
-import sys
 import time
 from dataclasses import dataclass
 
 from hpcgcn.backend import make_backend
-from hpcgcn.config import Config
+from hpcgcn.config import Config, make_config
 from hpcgcn.errors import CheckpointError
-from hpcgcn.mpi.world import EXIT_RUN_AGAIN, StopRequest, collective_errors, local_rank, on_root
+from hpcgcn.graph.data import Graph
+from hpcgcn.logs import progress
+from hpcgcn.mpi.world import (EXIT_RUN_AGAIN, StopRequest, collective_errors, local_rank, on_root,
+                              world)
 from hpcgcn.mpi.runtime import Runtime
 from hpcgcn.mpi.watchdog import Watchdog
 from hpcgcn.train import checkpoint
-from hpcgcn.train.accounting import ages_line, pipeline_costs, work_by_role
+from hpcgcn.train.accounting import pipeline_costs, work_by_role
+from hpcgcn.train.callback import Callback, CallbackRunner, EpochReport
 from hpcgcn.train.folder import RunFolder
+from hpcgcn.train.messages import closing_lines, progress_line
 from hpcgcn.train.plateau import ChanceWatch, chance_loss, remedy
 from hpcgcn.train.source import load_part, sparse_ranks
 from hpcgcn.train.trainer import EpochLedger, Trainer, describe, metrics_file
 
 
-STRAGGLER = 1.5                      # times the typical compute time at which a rank is named
+log = logging.getLogger(__name__)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Result:
-    """How a run ended. `exit_code` is 0, or 75 if it stopped early and wants to be started again."""
+    """How a run ended, the same on every rank."""
 
-    folder: str
-    summary: dict
-    exit_code: int
+    folder: str                      # of the run
+    summary: dict                    # what summary.json holds
+    exit_code: int                   # 0; 75 if it stopped early and wants to be started again
 
 
 def threads_per_rank(comm, wanted: int) -> int:
@@ -52,22 +57,30 @@ def open_backend(comm, config: Config):
             name = config.sparse_backend
         backend, note = make_backend(name, config.dtype, threads, comm, config.mpi)
     if note and comm.rank == 0:
-        print(f"hpcgcn: {note}", file=sys.stderr, flush=True)
+        log.warning("%s", note)
     return backend
 
 
-def train_model(source, config: Config, comm=None) -> Result:
-    """Train on a graph file, a partition file, or (one rank) a Graph. Collective over `comm` (default: all ranks)."""
-    if comm is None:
-        from hpcgcn.mpi.world import world
-        comm = world()
-    gc.collect()      # arrays of an earlier run of this process: they hang in cycles, and few objects do not make Python look
+def train_model(source: str | os.PathLike | Graph, config: Config | dict | None = None, comm=None, *,
+                callback: Callback | None = None) -> Result:
+    """Train on a graph file, a partition file, or (one rank) a Graph in memory.
+
+    config: a Config, or settings {key: value}. callback: gets an EpochReport after every epoch, on
+    every rank that gives one. Collective over `comm` (default: all ranks); every rank gets the same
+    result.
+    """
+    comm = world() if comm is None else comm
+    with collective_errors(comm):
+        config = config if isinstance(config, Config) else make_config(config)
+    # Arrays of an earlier run of this process hang in cycles, and few objects do not make Python look.
+    gc.collect()
     runtime = Runtime(comm)
     with Watchdog(comm, config.output, config.stall_timeout, runtime.heartbeat) as watchdog, runtime:
-        return _train(source, config, runtime, watchdog)
+        return _train(source, config, runtime, watchdog, CallbackRunner(comm, callback))
 
 
-def _train(source, config: Config, runtime: Runtime, watchdog: Watchdog) -> Result:
+def _train(source, config: Config, runtime: Runtime, watchdog: Watchdog,
+           callback: CallbackRunner) -> Result:
     comm = runtime.comm
     say = _printer(comm, config)
     watchdog.where = "reading its part"
@@ -77,7 +90,8 @@ def _train(source, config: Config, runtime: Runtime, watchdog: Watchdog) -> Resu
     folder = RunFolder(on_root(comm, lambda: RunFolder.prepare(config, source).path))
     finished = on_root(comm, _finished, folder, config)
     if finished:
-        say(f"{folder.path} is finished ({config.epochs} epochs): nothing to do")
+        if comm.rank == 0:
+            progress.info("%s is finished (%d epochs): nothing to do", folder.path, config.epochs)
         return Result(folder.path, finished, 0)
     chosen = on_root(comm, folder.read_choices) if config.resume != "never" else {}
     with collective_errors(comm):
@@ -86,7 +100,7 @@ def _train(source, config: Config, runtime: Runtime, watchdog: Watchdog) -> Resu
         folder.write_choices(trainer.chosen)
     del part
     _resume(trainer, folder, say)
-    result = _run(trainer, folder, say, watchdog)
+    result = _run(trainer, folder, say, watchdog, callback)
     trainer.close()
     return result
 
@@ -94,7 +108,7 @@ def _train(source, config: Config, runtime: Runtime, watchdog: Watchdog) -> Resu
 def _printer(comm, config: Config):
     def say(text: str):
         if comm.rank == 0 and not config.quiet:
-            print(text, flush=True)
+            progress.info("%s", text)
     return say
 
 
@@ -119,7 +133,8 @@ def _resume(trainer: Trainer, folder: RunFolder, say):
     say(f"resuming from {path}: {trainer.epoch} epochs done" + (f"; {note}" if note else ""))
 
 
-def _run(trainer: Trainer, folder: RunFolder, say, watchdog: Watchdog) -> Result:
+def _run(trainer: Trainer, folder: RunFolder, say, watchdog: Watchdog,
+         callback: CallbackRunner) -> Result:
     """The epochs, with evaluation, metrics and checkpoints between them."""
     config, comm = trainer.config, trainer.comm
     began, first_epoch = time.perf_counter(), trainer.epoch
@@ -141,20 +156,21 @@ def _run(trainer: Trainer, folder: RunFolder, say, watchdog: Watchdog) -> Result
             times.append(seconds)
             warning = chance.observe(loss)
             if warning and comm.rank == 0:
-                print(f"hpcgcn: {warning}; {remedy(config)}", file=sys.stderr, flush=True)
+                log.warning("%s; %s", warning, remedy(config))
             row = ledger.collect(seconds, allreduce, rate)
             last = trainer.epoch == config.epochs
             found = {}
             if last or stopped or (config.eval_every and trainer.epoch % config.eval_every == 0):
                 found = trainer.evaluate()
                 trainer.remember_best(found)
-                say(_progress_line(trainer, loss, found, times))
+                say(progress_line(trainer.epoch, config.epochs, loss, found, times))
             if metrics:
                 metrics.write({"epoch": trainer.epoch - 1, "loss": loss, **{k: v for k, v in found.items() if v == v}, **row,
                                **trainer.epoch_facts(row)})
             if last or stopped or (config.checkpoint_every and trainer.epoch % config.checkpoint_every == 0):
                 watchdog.where = f"checkpoint after epoch {trainer.epoch - 1}"
                 trainer.save(folder)
+            callback(EpochReport(trainer.epoch, config.epochs, loss, found, seconds))
     stopped = stopped and trainer.epoch < config.epochs
     found = found or trainer.evaluate()
     summary = _summary(trainer, ledger, found, stopped, training_seconds, trainer.epoch - first_epoch)
@@ -162,14 +178,10 @@ def _run(trainer: Trainer, folder: RunFolder, say, watchdog: Watchdog) -> Result
     if metrics:
         metrics.close()
         folder.write_summary(summary)
-    say(_closing_lines(folder, summary, stopped, config))
+    summary = comm.bcast(summary)        # rank 0 has gathered what the others did
+    if comm.rank == 0:
+        progress.info("%s", closing_lines(folder.path, summary, config))
     return Result(folder.path, summary, EXIT_RUN_AGAIN if stopped else 0)
-
-
-def _progress_line(trainer: Trainer, loss: float, found: dict, times: list[float]) -> str:
-    recent = sorted(times[-50:])[len(times[-50:]) // 2]
-    parts = "  ".join(f"{name} {value:.4f}" for name, value in found.items())
-    return f"epoch {trainer.epoch:>5}/{trainer.config.epochs}  loss {loss:.4f}  {parts}  {1000 * recent:.1f} ms/epoch"
 
 
 def peak_memory(comm) -> tuple[int, int]:
@@ -194,50 +206,3 @@ def _summary(trainer: Trainer, ledger: EpochLedger, found, stopped: bool, second
 def _number(value: float):
     """JSON has no NaN."""
     return value if value == value and abs(value) != float("inf") else None
-
-
-def _closing_lines(folder: RunFolder, summary: dict, stopped: bool, config: Config) -> str:
-    if stopped:
-        return (f"stopped early after {summary['epochs']} of {config.epochs} epochs, with a checkpoint: run the same command "
-                f"with --resume auto to go on (exit code {EXIT_RUN_AGAIN})")
-    best = summary["best"]
-    score = f"test {best['test']:.4f} at the best validation (epoch {best['epoch']})" if best["test"] is not None else "done"
-    return (f"{score}; {summary['seconds_per_epoch'] * 1000:.1f} ms/epoch, {summary['bytes_sent'] / 1e6:.1f} MB sent, "
-            f"compression {summary['compression']:.1f}, peak memory {summary['peak_memory_bytes']['largest_rank'] / 2**20:.0f} "
-            f"MiB a rank\n{_work(summary)}{_straggler(summary)}{_pipeline(summary)}{_chance(summary)}"
-            f"results: {folder.path}")
-
-
-def _work(summary: dict) -> str:
-    """A line about how aggregation is balanced and, where ranks have roles, how busy each is."""
-    if summary["ranks"] < 2:
-        return ""
-    roles = [f"{role} ranks {100 * found['busy_share']:.0f} % busy" for role, found in summary["roles"].items()]
-    return (f"aggregation work, most over mean: {summary['multiply_adds']['max_over_mean']:.2f}"
-            + (f"; {', '.join(roles)}" if len(roles) > 1 else "") + "\n")
-
-
-def _pipeline(summary: dict) -> str:
-    """A line about a pipeline: how long its stages wait, and how evenly they are loaded."""
-    if "pipeline" not in summary:
-        return ""
-    found = summary["pipeline"]
-    return (f"{found['stages']} stages x {found['ways']} ways, {found['chunks']} chunks: bubble "
-            f"{100 * found['bubble_measured']:.0f} % (formula {100 * found['bubble_predicted']:.0f} %), slowest stage "
-            f"{found['balance']:.2f} times the mean\n{ages_line(found['reads_by_age'])}")
-
-
-def _chance(summary: dict) -> str:
-    return "the loss is still at chance: this did not train\n" if summary["at_chance"] else ""
-
-
-def _straggler(summary: dict) -> str:
-    """A line about a rank that computes much longer than the others, which all of them then wait for."""
-    ranks = summary["by_rank"]
-    seconds = sorted(r["compute_seconds"] for r in ranks)
-    slowest = max(ranks, key=lambda r: r["compute_seconds"])
-    typical = seconds[(len(seconds) - 1) // 2]
-    if len(ranks) < 2 or len(summary["roles"]) > 1 or typical <= 0 or slowest["compute_seconds"] < STRAGGLER * typical:
-        return ""
-    return (f"rank {slowest['rank']} on host {summary['hosts'][slowest['rank']]} computes {slowest['compute_seconds'] / typical:.1f} "
-            f"times as long as a typical rank: a slower or busier host, or a larger part\n")

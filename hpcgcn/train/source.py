@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from dataclasses import replace
@@ -16,6 +17,8 @@ from hpcgcn.graph.data import Graph, Part, SparseRows
 from hpcgcn.graph.divide import default_partition_path, divide
 from hpcgcn.mpi.world import collective_errors, on_root
 from hpcgcn.parallel.layers.grid import grid_shape
+
+log = logging.getLogger(__name__)
 
 
 def load_part(comm, source, config) -> Part:
@@ -127,8 +130,7 @@ def partition_beside(path: str, n_parts: int, config) -> str:
     replaces = own_h5("partition", elsewhere, source_uuid=uuid)
     check_target(target, replaces, [path])
     graph = store.read_graph(path)
-    if not config.quiet:
-        print(f"partitioning {path} into {n_parts} parts ({method}), kept as {target}", file=sys.stderr, flush=True)
+    log.info("partitioning %s into %d parts (%s); they are kept in %s", path, n_parts, method, target)
     divide(graph, target, n_parts, method, objective, command=" ".join(sys.argv),
            replaces=replaces, inputs=[path])
     return target

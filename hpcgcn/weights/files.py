@@ -169,11 +169,16 @@ def make_run(path: str, config: Config, found: Found):
         checkpoint.write_model(os.path.join(inner, "model.h5"), snapshot, parameter_specs(found.shape), config, " ".join(sys.argv))
 
 
-def open_weights(comm, path: str, graph: str, given: dict | None = None, overrides: dict | None = None):
-    """The model of a weight file over a graph or partition file, exact on any number of ranks. Collective."""
-    from hpcgcn.mpi.world import collective_errors, on_root
+def open_weights(path: str, graph: str, given: dict | None = None, overrides: dict | None = None,
+                 comm=None):
+    """The model of a weight file over a graph or partition file, exact on any number of ranks.
+
+    Collective over `comm` (default: all ranks).
+    """
+    from hpcgcn.mpi.world import collective_errors, on_root, world
     from hpcgcn.train.inference import TrainedModel
     from hpcgcn.train.source import load_part
+    comm = world() if comm is None else comm
     found, config = on_root(comm, _found_and_config, path, given or {})
     with collective_errors(comm):
         config = config.replace(**(overrides or {}))
@@ -182,7 +187,8 @@ def open_weights(comm, path: str, graph: str, given: dict | None = None, overrid
         if found.weighs_out_degrees and part.directed:
             raise ConfigError(f"{path} is of DGL's GraphConv, which on a directed graph such as {graph} weighs an edge by the out-degree "
                               "of its source; here it is the in-degree; import the graph with --undirected, or use PyG's GCNConv")
-        return TrainedModel(comm, config, part, flat_values(found), (found.shape.n_features, found.shape.n_classes), path)
+        return TrainedModel(config, part, flat_values(found),
+                            (found.shape.n_features, found.shape.n_classes), path, comm=comm)
 
 
 def _found_and_config(path: str, given: dict) -> tuple[Found, Config]:

@@ -135,5 +135,5 @@ def test_library_does_the_same_with_a_communicator(run_folder, monkeypatch):
     first = json.loads((run_folder / "runs/first/summary.json").read_text())
     assert result.exit_code == 0
     assert result.summary["final"]["test"] == pytest.approx(first["final"]["test"], abs=0.02)
-    model = package.open_model(MPI.COMM_SELF, "runs/library", "g.h5")
+    model = package.open_model("runs/library", "g.h5", comm=MPI.COMM_SELF)
     assert model.scores()["test"] == pytest.approx(result.summary["best"]["test"], abs=1e-6)

@@ -1,0 +1,72 @@
+"""What a run tells people: progress, notes at its start, and the summary at its end."""
+
+from __future__ import annotations
+
+from hpcgcn.config import Config
+from hpcgcn.mpi.world import EXIT_RUN_AGAIN
+from hpcgcn.train.accounting import ages_line
+
+STRAGGLER = 1.5                      # times the typical compute time at which a rank is named
+
+
+def progress_line(epoch: int, n_epochs: int, loss: float, scores: dict[str, float],
+                  times: list[float]) -> str:
+    """One line about an epoch that was evaluated; times: seconds of the epochs so far."""
+    recent = sorted(times[-50:])[len(times[-50:]) // 2]
+    parts = "  ".join(f"{name} {value:.4f}" for name, value in scores.items())
+    return f"epoch {epoch:>5}/{n_epochs}  loss {loss:.4f}  {parts}  {1000 * recent:.1f} ms/epoch"
+
+
+def closing_lines(path: str, summary: dict, config: Config) -> str:
+    """The end of a run in a few lines."""
+    if summary["stopped_early"]:
+        return (f"stopped early after {summary['epochs']} of {config.epochs} epochs, with a "
+                f"checkpoint: run the same command with --resume auto to go on (exit code "
+                f"{EXIT_RUN_AGAIN})")
+    best, memory = summary["best"], summary["peak_memory_bytes"]["largest_rank"]
+    score = (f"test {best['test']:.4f} at the best validation (epoch {best['epoch']})"
+             if best["test"] is not None else "done")
+    return (f"{score}; {summary['seconds_per_epoch'] * 1000:.1f} ms/epoch, "
+            f"{summary['bytes_sent'] / 1e6:.1f} MB sent, compression {summary['compression']:.1f}, "
+            f"peak memory {memory / 2**20:.0f} MiB per rank\n"
+            f"{_work(summary)}{_straggler(summary)}{_pipeline(summary)}{_chance(summary)}"
+            f"results: {path}")
+
+
+def _work(summary: dict) -> str:
+    """How aggregation is balanced and, where ranks have roles, how busy each is."""
+    if summary["ranks"] < 2:
+        return ""
+    roles = [f"{role} ranks {100 * found['busy_share']:.0f} % busy"
+             for role, found in summary["roles"].items()]
+    return (f"aggregation work, maximum over mean: {summary['multiply_adds']['max_over_mean']:.2f}"
+            + (f"; {', '.join(roles)}" if len(roles) > 1 else "") + "\n")
+
+
+def _pipeline(summary: dict) -> str:
+    """How long the stages of a pipeline wait, and how evenly they are loaded."""
+    if "pipeline" not in summary:
+        return ""
+    found = summary["pipeline"]
+    return (f"{found['stages']} stages x {found['ways']} partitions, {found['chunks']} chunks: "
+            f"bubble {100 * found['bubble_measured']:.0f} % (formula "
+            f"{100 * found['bubble_predicted']:.0f} %), slowest stage {found['balance']:.2f} times "
+            f"the mean\n{ages_line(found['reads_by_age'])}")
+
+
+def _chance(summary: dict) -> str:
+    return "the loss is still at chance: this did not train\n" if summary["at_chance"] else ""
+
+
+def _straggler(summary: dict) -> str:
+    """A rank that computes much longer than the others, which all of them then wait for."""
+    ranks = summary["by_rank"]
+    seconds = sorted(rank["compute_seconds"] for rank in ranks)
+    slowest = max(ranks, key=lambda rank: rank["compute_seconds"])
+    typical = seconds[(len(seconds) - 1) // 2]
+    if (len(ranks) < 2 or len(summary["roles"]) > 1 or typical <= 0
+            or slowest["compute_seconds"] < STRAGGLER * typical):
+        return ""
+    return (f"rank {slowest['rank']} on host {summary['hosts'][slowest['rank']]} computes "
+            f"{slowest['compute_seconds'] / typical:.1f} times as long as a typical rank: a slower "
+            f"or busier host, or a larger part\n")
