@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from hpcgcn.cli.output import add_overwrite
+
 DIRECTED = ("for undirected graphs: on directed ones DGL's GraphConv weighs an edge by the out-degree of its source, and models here "
             "by the in-degree")
 
