@@ -37,7 +37,7 @@ def main() -> int:
     # Always a new folder of its own: damaged files may name others, and none of those may be anybody's.
     with tempfile.TemporaryDirectory(prefix="hpcgcn-fuzz-", ignore_cleanup_errors=True) as folder:
         sound = os.path.join(folder, "sound")
-        pool.in_child(make_sound_files, sound, chosen)
+        pool.in_child(folder, make_sound_files, sound, chosen)
         if args.case is not None:
             return _one_case(args, sound, folder, chosen)
         cases = [(chosen[k % len(chosen)], k // len(chosen)) for k in range(args.n)]

@@ -2,10 +2,27 @@
 
 # Launchers drop what a rank wrote just before the job ends with an error: a message gets this long to arrive.
 LAUNCHER_SECONDS = 0.3
+MOST_MESSAGE = 1500        # characters
+
+
+def printable(text: object, most: int | None = None) -> str:
+    """Text of a file, for a terminal: on one line, without characters that it obeys instead of showing them.
+
+    Of more than `most` characters the middle is left out: what is wrong is at the beginning, what helps at the end.
+    """
+    text = str(text)
+    if most is not None and len(text) > most:
+        text = f"{text[:most * 2 // 3]} ... {text[len(text) - most // 3:]}"
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 class HpcgcnError(Exception):
     """A user's mistake or a site's limit: printed once, without a traceback, exit code 2."""
+
+    def __init__(self, message: object = ""):
+        super().__init__(printable(message, MOST_MESSAGE))
 
     exit_code = 2
     agreed = False           # True once all ranks raise it together; an error of one rank alone must end the others too

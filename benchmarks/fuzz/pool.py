@@ -50,9 +50,10 @@ def bare_ranks():
     world.run_ranks = run_ranks
 
 
-def in_child(function, *arguments):
-    """Call a function in a process of its own, which may start MPI."""
+def in_child(folder: str, function, *arguments):
+    """Call a function in a process of its own, which may start MPI; temporary files are in `folder`."""
     def body():
+        sandbox.keep_temporary_files_in(folder)
         bare_ranks()
         function(*arguments)
     child = _FORK.Process(target=body)

@@ -51,14 +51,19 @@ def quiet():
         os.dup2(nothing, descriptor)
 
 
+def keep_temporary_files_in(folder: str):
+    """Have this process and its MPI leave nothing elsewhere: one rank needs no shared memory."""
+    os.environ |= {"TMPDIR": folder, "HOME": folder, "LANGUAGE": "C", "OMPI_MCA_btl": "self", "OMPI_MCA_pml": "ob1"}
+    tempfile.tempdir = folder
+
+
 def confine(folder: str) -> Outside:
     """Turn this process into one that tries damaged files in `folder`."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     quiet()
     os.chdir(folder)
-    os.environ |= {"TMPDIR": folder, "HOME": folder, "LANGUAGE": "C", "OMPI_MCA_btl": "self", "OMPI_MCA_pml": "ob1"}
-    tempfile.tempdir = folder
+    keep_temporary_files_in(folder)
     sys.dont_write_bytecode = True
     os.fsync = lambda descriptor: None         # what is tried here need not survive a power cut
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -9,6 +9,7 @@ import time
 
 from hpcgcn.cli import text
 from hpcgcn.cli.output import add_overwrite, same_graph
+from hpcgcn.errors import printable
 
 
 _FORMATS = {
@@ -60,7 +61,8 @@ def _add_columns(group):
     group.add_argument("--id-column", metavar="NAME", help="column of the node's id (id)")
     group.add_argument("--label-column", metavar="NAME", help="column of the class (label)")
     group.add_argument("--split-column", metavar="NAME", help="column of train, val or test (split)")
-    group.add_argument("--feature-columns", metavar="A,B,...", help="columns of features (all others)")
+    group.add_argument("--feature-columns", metavar="A,B,...", help="columns of features, or none (all others)")
+    group.add_argument("--skip-columns", metavar="A,B,...", help="columns to leave out, such as those of text")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -103,7 +105,11 @@ def _options(args: argparse.Namespace):
     if ends and len(ends) != 2:
         raise ConfigError(f"--edge-columns {args.edge_columns}: expected two names, as in source,target")
     return ReadOptions(args.name, args.nodes, args.header, args.ids, ends, args.id_column, args.label_column, args.split_column,
-                       args.feature_columns.split(",") if args.feature_columns else None)
+                       _listed(args.feature_columns), _listed(args.skip_columns))
+
+
+def _listed(names: str | None) -> list[str] | None:
+    return names.split(",") if names else None
 
 
 def _given(args: argparse.Namespace) -> dict:
@@ -119,4 +125,4 @@ def _report(path: str, format_name: str, graph, notes: list[str], seconds: float
           f"{graph.n_classes} classes, {len(graph.split)} split{'s' if len(graph.split) > 1 else ''}; {seconds:.1f} s "
           f"({graph.n_edges / seconds / 1e6:.2f} M entries/s)")
     for note in notes:
-        print(f"  note: {note}", file=sys.stderr)
+        print(f"  note: {printable(note, 1000)}", file=sys.stderr)

@@ -7,6 +7,7 @@ import json
 
 from hpcgcn.cli import text
 from hpcgcn.cli.output import add_overwrite, foreign
+from hpcgcn.errors import printable
 
 
 _HIDDEN = ("kind", "format", "settings", "split_counts")    # shown in their own places
@@ -94,4 +95,4 @@ def _short(value, most: int = 100) -> str:
 def _verdict(problems: list[str]) -> str:
     if not problems:
         return "sound: checksums, ranges and order are right"
-    return "NOT SOUND:\n" + "\n".join(f"  - {problem}" for problem in problems)
+    return "NOT SOUND:\n" + "\n".join(f"  - {printable(problem, text.MOST_CELL)}" for problem in problems)

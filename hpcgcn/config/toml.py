@@ -3,29 +3,49 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import tomllib
 from typing import Any
 
 from hpcgcn.config.config import GROUPS, Config
 from hpcgcn.config.setting import described, key_of
-from hpcgcn.errors import ConfigError
+from hpcgcn.errors import ConfigError, printable
 
+MOST_BYTES = 1 << 20       # of a file of settings
 
 def read_toml(path: str) -> dict[str, Any]:
     """{key: value} of a TOML file; the keys and values are not checked yet."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise ConfigError(f"cannot read {path}: it is no file; expected a TOML file of settings")
     try:
         with open(path, "rb") as file:
-            table = tomllib.load(file)
+            text = file.read(MOST_BYTES + 1)
     except FileNotFoundError:
         raise ConfigError(f"no configuration file {path}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from None
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    return parse_toml(text, path)
+
+
+def parse_toml(text: bytes | str, where: str) -> dict[str, Any]:
+    """{key: value} of the text of a TOML file; `where` it is from is for messages."""
+    if len(text) > MOST_BYTES:
+        raise ConfigError(f"{where} has more than {MOST_BYTES:,} bytes; expected a TOML file of "
+                          f"settings, one for each line")
+    try:
+        table = tomllib.loads(text.decode() if isinstance(text, bytes) else text)
+    except ValueError as error:          # not TOML, not UTF-8, or an integer of thousands of digits
+        raise ConfigError(f"{where} is not valid TOML: {printable(error, 200)}") from None
+    except RecursionError:
+        raise ConfigError(f"{where} is not valid TOML here: brackets within brackets, too deep; "
+                          f"expected key = value in each line") from None
     for key, value in table.items():
         if isinstance(value, dict):
-            raise ConfigError(f"[{key}] in {path}: keys are not grouped in tables; write them at "
-                              f"the top level")
+            raise ConfigError(f"[{printable(key, 80)}] in {where}: keys are not grouped in tables; "
+                              f"write them at the top level")
+        if isinstance(value, int) and not -2 ** 63 <= value < 2 ** 63:
+            raise ConfigError(f"{printable(key, 80)} in {where}: an integer of more than 64 bits; "
+                              f"expected a smaller one")
     return table
 
 

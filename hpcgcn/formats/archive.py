@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import tempfile
+import warnings
 import zipfile
 import zlib
 
 import numpy as np
 
-from hpcgcn.errors import FileError
-from hpcgcn.formats.files import check_readable
+from hpcgcn.errors import FileError, printable
+from hpcgcn.formats.files import MOST_RATIO, check_readable, unpacks_to_too_much
 
-# An array that unpacks to more than this and to so many times its packed size is taken for an attack.
-LARGE_BYTES = 1 << 30
-MOST_RATIO = 200
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, OSError, NotImplementedError, RuntimeError)
+_MOST_HEADER = 10_000      # bytes; NumPy's own are below 200
+_MOST_DIMENSIONS = 32
 
 
 class Archive:
@@ -30,7 +31,7 @@ class Archive:
             self.zip = zipfile.ZipFile(path)
             members = self.zip.infolist()
         except _DAMAGE as error:
-            raise FileError(f"{path} cannot be opened ({error}); expected a whole .npz file: copy or download it again") from None
+            raise FileError(f"{path} cannot be opened ({_words(error)}); expected a whole .npz file: copy or download it again") from None
         check_sizes(path, members)
         self.members = {self._array_name(member): member for member in members}
 
@@ -58,11 +59,12 @@ class Archive:
         member = self.members[name]
         try:
             with self.zip.open(member) as stream:
-                self._check_header(name, member, *_header(stream))
-            with self.zip.open(member) as stream:
-                return np.lib.format.read_array(stream, allow_pickle=False)
+                shape, dtype, fortran = self._checked_header(name, member, stream)
+                data = bytearray(stream.read())      # arrays that can be written to
         except _DAMAGE as error:
-            raise FileError(f"{self.path}: the array {name!r} cannot be read ({error}); expected a sound .npz file") from None
+            raise FileError(f"{self.path}: the array {name!r} cannot be read ({_words(error)}); expected a sound .npz "
+                            "file") from None
+        return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
 
     def mapped(self, name: str, folder: str) -> np.ndarray:
         """An array, unpacked into a file in `folder` and mapped from there: for arrays larger than memory."""
@@ -72,12 +74,12 @@ class Archive:
         handle, path = tempfile.mkstemp(dir=folder, suffix=".npy")
         try:
             with self.zip.open(member) as stream:
-                self._check_header(name, member, *_header(stream))
+                self._checked_header(name, member, stream)
             with self.zip.open(member) as stream, os.fdopen(handle, "wb") as file:
                 shutil.copyfileobj(stream, file, 16 << 20)
         except _DAMAGE as error:
-            raise FileError(f"{self.path}: the array {name!r} cannot be unpacked ({error}); expected a sound .npz file and room "
-                            f"for {member.file_size:,} bytes in {folder}") from None
+            raise FileError(f"{self.path}: the array {name!r} cannot be unpacked ({_words(error)}); expected a sound .npz file "
+                            f"and room for {member.file_size:,} bytes in {folder}") from None
         return read_npy(path)
 
     def _array_name(self, member: zipfile.ZipInfo) -> str:
@@ -86,22 +88,16 @@ class Archive:
             raise FileError(f"{self.path}: the member {name!r} leads out of the archive; expected plain array names")
         return name.removesuffix(".npy")
 
-    def _check_header(self, name: str, member: zipfile.ZipInfo, shape: tuple, dtype: np.dtype, header_bytes: int):
-        if dtype.hasobject:
-            raise FileError(f"{self.path}: the array {name!r} holds Python objects; expected numbers or fixed-length text, "
-                            "because objects could run code")
-        needed = header_bytes + dtype.itemsize * int(np.prod(shape, dtype=object))
-        if needed != member.file_size:
-            raise FileError(f"{self.path}: the array {name!r} of shape {shape} needs {needed:,} bytes, but "
-                            f"{member.file_size:,} are there; expected both to agree")
+    def _checked_header(self, name: str, member: zipfile.ZipInfo, stream) -> tuple[tuple, np.dtype, bool]:
+        return _checked_header(f"{self.path}: the array {name!r}", stream, member.file_size)
 
 
 def check_sizes(path: str | os.PathLike, members: list[zipfile.ZipInfo]):
     """Refuse a zip file that would unpack to far more than it is."""
     unpacked, packed = sum(member.file_size for member in members), os.path.getsize(path)
-    if unpacked > LARGE_BYTES and unpacked > MOST_RATIO * packed:
+    if unpacks_to_too_much(unpacked, packed):
         raise FileError(f"{path}: {packed:,} bytes claim to unpack to {unpacked:,}; expected at most {MOST_RATIO} "
-                        "times as much (a zip bomb?)")
+                        "times as much (a zip bomb?): if it is meant, save it without compression")
 
 
 def check_unpacked_size(path: str | os.PathLike):
@@ -110,20 +106,44 @@ def check_unpacked_size(path: str | os.PathLike):
         check_sizes(path, file.infolist())
 
 
-def _header(stream) -> tuple[tuple, np.dtype, int]:
-    """(shape, type, bytes of the header) of an .npy stream."""
+def _checked_header(where: str, stream, n_bytes: int) -> tuple[tuple, np.dtype, bool]:
+    """(shape, type, is the order Fortran's) of an .npy stream of n_bytes; FileError if they do not fit its size."""
+    try:
+        shape, fortran, dtype = _header(stream)
+        n_items = math.prod(shape)
+    except Exception as error:     # NumPy parses headers as Python, and a crafted one can make that fail in any way
+        raise FileError(f"{where} cannot be read ({_words(error)}); expected a sound NumPy file") from None
+    if dtype.hasobject:
+        raise FileError(f"{where} holds Python objects; expected numbers or fixed-length text, because objects could run code")
+    needed = stream.tell() + dtype.itemsize * n_items
+    if needed != n_bytes or not dtype.itemsize or len(shape) > _MOST_DIMENSIONS:
+        raise FileError(f"{where} of type {dtype} and shape {shape} needs {needed:,} bytes, but {n_bytes:,} are there; expected "
+                        f"both to agree, and at most {_MOST_DIMENSIONS} dimensions")
+    return shape, dtype, fortran
+
+
+def _header(stream) -> tuple[tuple, bool, np.dtype]:
+    """(shape, is the order Fortran's, type) of an .npy stream."""
     version = np.lib.format.read_magic(stream)
     read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
     if read is None:
         raise ValueError(f"version {version} of the array format is not known")
-    shape, _, dtype = read(stream)
-    return shape, dtype, stream.tell()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return read(stream, max_header_size=_MOST_HEADER)
+
+
+def _words(error: Exception) -> str:
+    """An error of others in a few words; some quote the whole file."""
+    return printable(error, 200) or type(error).__name__
 
 
 def read_npy(path: str | os.PathLike) -> np.ndarray:
     """The array of an .npy file, mapped rather than loaded: rows are read when they are used."""
     check_readable(path)
-    try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except _DAMAGE as error:
-        raise FileError(f"{path} cannot be read ({error}); expected a whole .npy file of numbers") from None
+    with open(path, "rb") as file:
+        shape, dtype, fortran = _checked_header(f"{path}", file, os.path.getsize(path))
+        start = file.tell()
+    if 0 in shape:
+        return np.zeros(shape, dtype)
+    return np.memmap(path, dtype, "r", start, shape, "F" if fortran else "C")

@@ -63,7 +63,8 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
 
 
 def _check_no_columns(options: ReadOptions):
-    for name in ("id_column", "label_column", "split_column", "feature_columns"):
+    for name in ("id_column", "label_column", "split_column", "feature_columns",
+                 "skip_columns"):
         if getattr(options, name):
             raise ConfigError(f"--{name.replace('_', '-')}, but there is no table of nodes; expected one after the "
                               "edges, or --nodes FILE")

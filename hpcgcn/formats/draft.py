@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hpcgcn.errors import GraphError
+from hpcgcn.formats.files import CONTROL
 from hpcgcn.graph.csr import row_blocks, row_numbers
 from hpcgcn.graph.data import SparseRows
 
@@ -165,6 +166,10 @@ def checked_names(where: str, names: np.ndarray, n_nodes: int) -> np.ndarray:
     """Whole numbers or text, a different one for every node."""
     if names.shape != (n_nodes,) or names.dtype.kind not in "iuSU":
         raise GraphError(f"{where}: names are {names.dtype} of shape {names.shape}; expected one for each of the {n_nodes} nodes")
+    wrong = next((k for k, name in enumerate(names.tolist()) if not _is_plain(name)), None)
+    if wrong is not None:
+        raise GraphError(f"{where}: node {wrong} has the name {str(names[wrong])[:40]!r}; expected text in UTF-8 without line "
+                         "feeds and control characters")
     order = np.argsort(names, kind="stable")
     again = np.flatnonzero(names[order][1:] == names[order][:-1])
     if len(again):
@@ -172,6 +177,15 @@ def checked_names(where: str, names: np.ndarray, n_nodes: int) -> np.ndarray:
         raise GraphError(f"{where}: nodes {first} and {second} have the same name {str(names[first])[:40]!r}; expected "
                          "different ones")
     return names
+
+
+def _is_plain(name: int | str | bytes) -> bool:
+    """Can a name be a line, or a cell of a table, and be shown on a terminal?"""
+    try:
+        name = name.decode() if isinstance(name, bytes) else name
+    except UnicodeDecodeError:
+        return False
+    return not isinstance(name, str) or not (CONTROL.search(name) or "\r" in name)
 
 
 def _at(where: str, line: Callable[[int], int] | None, row: int) -> str:
@@ -190,5 +204,6 @@ class ReadOptions:
     id_column: str | None = None
     label_column: str | None = None
     split_column: str | None = None
-    feature_columns: list[str] | None = None
+    feature_columns: list[str] | None = None      # columns.NO_COLUMNS alone: none
+    skip_columns: list[str] | None = None
     scratch: str | None = None         # a folder for temporary files, which lasts until the graph is written

@@ -13,8 +13,17 @@ from hpcgcn.errors import FileError
 
 CHUNK_BYTES = 1 << 20          # the arrays that a chunk is parsed by stay in the cache: twice as fast as with 16 MiB
 MOST_LINE_BYTES = 64 << 20
+# What unpacks to more than this, and to so many times its packed size, is taken for an attack.
+LARGE_BYTES = 128 << 20
+MOST_RATIO = 200
 _GZIP_MAGIC = b"\x1f\x8b"
+CONTROL = re.compile("[\x00-\x08\x0a-\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029]")      # all but tab and carriage return
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def unpacks_to_too_much(unpacked: int, packed: int) -> bool:
+    """Is this a file that is small on the disk and huge in memory? Tables and arrays of data are not."""
+    return unpacked > LARGE_BYTES and unpacked > MOST_RATIO * packed
 
 
 def bad(path, line: int | None, found: str, expected: str) -> FileError:
@@ -46,6 +55,8 @@ def check_readable(path: str | os.PathLike):
         raise FileError(f"{path}: no such file")
     if os.path.isdir(path):
         raise FileError(f"{path} is a folder; expected a file")
+    if not os.path.isfile(path):
+        raise FileError(f"{path} is no regular file; expected one: pipes and devices are not read")
     if not os.access(path, os.R_OK):
         raise FileError(f"{path}: no permission to read it")
     if os.path.getsize(path) == 0:
@@ -66,9 +77,13 @@ class Lines:
         self.line, self.done = 1, 0
         with open(self.path, "rb") as raw:
             stream = gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == _GZIP_MAGIC else raw
-            rest, any_text = b"", False
+            rest, any_text, unpacked = b"", False, 0
             while data := self._read(stream):
                 self.done = raw.tell()
+                unpacked += len(data)
+                if unpacks_to_too_much(unpacked, self.size):
+                    raise bad(self.path, self.line, f"{self.size:,} bytes unpack to more than {unpacked:,}",
+                              f"at most {MOST_RATIO} times as much: if it is meant, unpack it with gunzip first")
                 end = data.rfind(b"\n") + 1
                 if not end:
                     rest += data
@@ -117,11 +132,15 @@ def text_lines(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
 
 
 def decoded(path, number: int, line: bytes) -> str:
-    """A line as text."""
+    """A line as text, without characters that would steer a terminal or end lines where it is shown."""
     try:
-        return line.decode("utf-8")
+        text = line.decode("utf-8")
     except UnicodeDecodeError as error:
         raise bad(path, number, f"byte {error.start + 1} is not UTF-8 text", "a text file in UTF-8") from None
+    wrong = CONTROL.search(text)
+    if wrong:
+        raise bad(path, number, f"the control character {wrong.group()!r}", "printable text")
+    return text
 
 
 def read_json(path: str | os.PathLike):
@@ -132,7 +151,7 @@ def read_json(path: str | os.PathLike):
             return json.load(file, object_pairs_hook=lambda pairs: _object(path, pairs))
     except json.JSONDecodeError as error:
         raise bad(path, error.lineno, f"not valid JSON ({error.msg})", "JSON") from None
-    except (UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:      # not UTF-8, a number of thousands of digits, brackets too deep
         raise bad(path, None, f"not valid JSON ({type(error).__name__})", "JSON in UTF-8") from None
 
 

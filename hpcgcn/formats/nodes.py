@@ -5,23 +5,23 @@ from __future__ import annotations
 import csv
 import math
 import re
+import shlex
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from hpcgcn.errors import ConfigError
+from hpcgcn.formats.columns import Columns, choose_columns
 from hpcgcn.formats.draft import Draft, ReadOptions
 from hpcgcn.formats.files import bad
-from hpcgcn.formats.rows import Table, is_whole
+from hpcgcn.formats.rows import Table, is_number, is_whole
 from hpcgcn.graph.data import SPLIT_NAMES, TEST, TRAIN, UNUSED, VAL, Graph, SparseRows
 
 _SPLIT_WORDS = {"": UNUSED, "0": UNUSED, "none": UNUSED, "unused": UNUSED, "train": TRAIN, "1": TRAIN, "val": VAL, "valid": VAL,
                 "validation": VAL, "2": VAL, "test": TEST, "3": TEST}
 _CODE_WORDS = {UNUSED: "", **SPLIT_NAMES}
-_ID_NAMES = ("id", "node", "node_id", "nodeid", "name")
+_TRUTH = {"true": 1.0, "false": 0.0}
 _NO_NUMBERS = ("nan", "inf", "infinity")
 _LARGEST = float(np.finfo(np.float32).max)
-_SEVERAL_SPLITS = re.compile(r"split:\d{1,9}")
 _TAKEN_NAMES = re.compile(r"id|label(:.*)?|split(:\d+)?", re.IGNORECASE)      # not for features, or read_nodes would take them
 
 
@@ -37,21 +37,13 @@ class NodeTable:
     n_classes: int | None
     split: np.ndarray | None
     extra: dict = field(default_factory=dict)
-
-
-@dataclass
-class _Columns:
-    identity: int
-    label: int | None
-    classes: list[int]                     # multi-label: one column a class, named label:CLASS
-    splits: list[int]
-    features: list[int]
+    notes: list[str] = field(default_factory=list)
 
 
 def read_nodes(path: str, options: ReadOptions) -> NodeTable:
     """A table with a header; every column that is neither id, label nor split is a feature."""
     table = Table(path)
-    columns = _choose(table, options)
+    columns = choose_columns(table, options)
     ids, lines, labels, classes, splits, features = [], [], [], [], [], []
     seen = {}
     for first, chunk in table.chunks(skip_first=True):
@@ -68,8 +60,8 @@ def read_nodes(path: str, options: ReadOptions) -> NodeTable:
                 labels.append(row[columns.label])
             splits.append([_split_code(table, number, row[column]) for column in columns.splits])
         ids.extend(row[columns.identity] for _, row in rows)
-        features.append(_numbers(table, rows, columns.features))
-        classes.append(_numbers(table, rows, columns.classes))
+        features.append(_numbers(table, rows, columns.features, may_skip=True))
+        classes.append(_numbers(table, rows, columns.classes, may_skip=False))
     if not ids:
         raise bad(path, table.first_line, "a header and no nodes", "a row for every node")
     found_labels, n_classes, class_names = _labels(table, columns, lines, labels, classes)
@@ -78,47 +70,7 @@ def read_nodes(path: str, options: ReadOptions) -> NodeTable:
              **({"label_column": table.first[columns.label]} if columns.label is not None else {}),
              **({"class_names": class_names} if class_names else {})}
     return NodeTable(path, ids, lines, np.concatenate(features) if columns.features else None, found_labels, n_classes,
-                     np.array(splits, np.uint8).reshape(-1, len(columns.splits)).T.copy() if columns.splits else None, extra)
-
-
-def _choose(table: Table, options: ReadOptions) -> _Columns:
-    """Which column is what."""
-    names = table.first
-    lower = [name.lower() for name in names]
-    if len(set(names)) != len(names):
-        raise bad(table.path, table.first_line, "two columns of the same name", "different names in the header")
-    identity = _named(table, options.id_column) if options.id_column else \
-        next((lower.index(name) for name in _ID_NAMES if name in lower), None)
-    if identity is None:
-        raise bad(table.path, table.first_line, f"no column of ids among {', '.join(names)[:80]}",
-                  f"a header with a column {_ID_NAMES[0]!r}, or --id-column")
-    label = _named(table, options.label_column) if options.label_column else lower.index("label") if "label" in lower else None
-    classes = [k for k, name in enumerate(lower) if name.startswith("label:")] if label is None else []
-    if options.split_column:
-        splits = [_named(table, options.split_column)]
-    else:
-        splits = [lower.index("split")] if "split" in lower else _several_splits(table, lower)
-    taken = {identity, label, *classes, *splits}
-    features = [_named(table, name) for name in options.feature_columns] if options.feature_columns else \
-        [k for k in range(len(names)) if k not in taken]
-    if len(set(features)) != len(features):
-        raise ConfigError(f"--feature-columns {','.join(options.feature_columns)}: expected every column once")
-    return _Columns(identity, label, classes, splits, features)
-
-
-def _several_splits(table: Table, names: list[str]) -> list[int]:
-    """The columns split:0, split:1, ... in the order of their numbers."""
-    found = sorted((int(name.split(":")[1]), column) for column, name in enumerate(names) if _SEVERAL_SPLITS.fullmatch(name))
-    if [number for number, _ in found] != list(range(len(found))):
-        raise bad(table.path, table.first_line, f"the columns {', '.join(table.first[column] for _, column in found)[:80]}",
-                  "splits numbered from 0 without gaps: split:0, split:1, ...")
-    return [column for _, column in found]
-
-
-def _named(table: Table, name: str) -> int:
-    if name not in table.first:
-        raise ConfigError(f"{table.path} has no column {name!r}; expected one of {', '.join(table.first)[:200]}")
-    return table.first.index(name)
+                     np.array(splits, np.uint8).reshape(-1, len(columns.splits)).T.copy() if columns.splits else None, extra, columns.notes)
 
 
 def _split_code(table: Table, number: int, word: str) -> int:
@@ -128,25 +80,27 @@ def _split_code(table: Table, number: int, word: str) -> int:
         raise bad(table.path, number, f"the split {word[:40]!r}", "train, val, test or nothing") from None
 
 
-def _numbers(table: Table, rows: list, columns: list[int]) -> np.ndarray:
-    """(n_rows, n_columns) float32 of some columns."""
+def _numbers(table: Table, rows: list, columns: list[int], may_skip: bool) -> np.ndarray:
+    """(n_rows, n_columns) float32 of some columns; true and false are 1 and 0."""
     try:
         block = np.array([[float(row[column]) for column in columns] for _, row in rows], np.float64)
-        if (np.abs(block) <= _LARGEST).all():
-            return block.astype(np.float32).reshape(len(rows), len(columns))
     except ValueError:
-        pass
-    for number, row in rows:
-        for column in columns:
-            if not abs(_as_float(row[column])) <= _LARGEST:
-                raise bad(table.path, number, f"{row[column][:40]!r} in the column {table.first[column]!r}", "a finite number")
-    raise AssertionError("a block that cannot be read has a row that cannot be read")
+        block = np.array([[_as_float(row[column]) for column in columns] for _, row in rows], np.float64)
+    block = block.reshape(len(rows), len(columns))
+    wrong = np.argwhere(~(np.abs(block) <= _LARGEST))
+    if len(wrong):
+        (number, row), column = rows[wrong[0][0]], columns[wrong[0][1]]
+        name = table.first[column]
+        remedy = f"; --skip-columns {shlex.quote(name)} leaves that column out" if may_skip else ""
+        raise bad(table.path, number, f"{row[column][:40]!r} in the column {name[:80]!r}",
+                  f"a finite number, true or false{remedy}")
+    return block.astype(np.float32)
 
 
 def _as_float(cell: str) -> float:
     """The number of a cell; NaN if it holds something else."""
     try:
-        return float(cell)
+        return float(_TRUTH.get(cell.lower(), cell))
     except ValueError:
         return math.nan
 
@@ -160,7 +114,7 @@ def _check_splits(table: Table, lines: list[int], labels: np.ndarray | None, spl
             raise bad(table.path, line, "a node in a split without a label", "a label, or nothing in the column of the split")
 
 
-def _labels(table: Table, columns: _Columns, lines, words: list[str], classes: list[np.ndarray]):
+def _labels(table: Table, columns: Columns, lines, words: list[str], classes: list[np.ndarray]):
     """(labels, n_classes, class names) from a column of classes, or from one column of 0 and 1 for each class."""
     if columns.classes:
         matrix = np.concatenate(classes)
@@ -180,7 +134,7 @@ def _labels(table: Table, columns: _Columns, lines, words: list[str], classes: l
     numbered = any(map(is_whole, words))
     for line, word in zip(lines, words):
         # Not the name of a class but a slip: what is no number, and a fraction among whole numbers.
-        if word.lower().lstrip("+-") in _NO_NUMBERS or (numbered and not is_whole(word) and not math.isnan(_as_float(word))):
+        if word.lower().lstrip("+-") in _NO_NUMBERS or (numbered and not is_whole(word) and is_number(word)):
             raise bad(table.path, line, f"the label {word[:40]!r}", "whole numbers from 0, or names, or nothing for no label")
     names = sorted({word for word in words if word})
     number = {name: k for k, name in enumerate(names)} | {"": -1}
@@ -205,6 +159,7 @@ def with_nodes(known: NodeTable, order: np.ndarray, names, draft: Draft) -> Draf
     draft.labels = None if known.labels is None else known.labels[order]
     draft.split = None if known.split is None else known.split[:, order]
     draft.n_classes, draft.extra = known.n_classes, {**known.extra, **draft.extra}
+    draft.notes += known.notes
     return draft
 
 

@@ -32,7 +32,7 @@ _CONTENT_ERRORS = (ValueError, TypeError, IndexError, KeyError, OverflowError, M
 
 # How many files or folders a format takes, if more than one; and which of the user's words about files it listens to.
 _MOST_SOURCES = {"planetoid": 8, "dgl-reddit": 2, "csv": 2, "mtx": 2}
-_NODE_TABLE = ("nodes", "id_column", "label_column", "split_column", "feature_columns")
+_NODE_TABLE = ("nodes", "id_column", "label_column", "split_column", "feature_columns", "skip_columns")
 _TAKEN = {"planetoid": ("name",), "ogb": ("name",), "mtx": _NODE_TABLE, "csv": ("header", "ids", "edge_columns", *_NODE_TABLE)}
 
 

@@ -6,6 +6,7 @@ import importlib
 import os
 import re
 import warnings
+import zipfile
 from functools import partial
 
 import numpy as np
@@ -14,10 +15,13 @@ from hpcgcn.errors import ConfigError, FileError
 from hpcgcn.formats.archive import check_unpacked_size
 from hpcgcn.formats.draft import Draft, checked_dense, checked_labels, split_from_masks, unused_weights
 from hpcgcn.formats.files import check_readable
+from hpcgcn.formats.pickle_size import check_pickle
 from hpcgcn.graph.data import SPLIT_NAMES, Graph, SparseRows
 
 _USES = {"train_mask": "train on", "val_mask": "validate on", "test_mask": "test on"}
 MASKS = tuple(_USES)
+_SOUND_TORCH = (2, 6)
+_LEGACY_PICKLES = 5        # before torch wrote zip files: a magic number, a version, facts, the object, keys of its numbers
 
 
 def package(name: str):
@@ -31,10 +35,11 @@ def package(name: str):
 
 def load_torch(path: str | os.PathLike, classes=()):
     """What torch.save wrote, loaded without running code: only tensors, containers and the given data classes."""
-    torch = package("torch")
+    torch = _sound_torch()
     check_readable(path)
     check_unpacked_size(path)
     try:
+        _check_pickles(path)
         with torch.serialization.safe_globals(list(classes)), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return torch.load(path, map_location="cpu", weights_only=True)
@@ -43,6 +48,31 @@ def load_torch(path: str | os.PathLike, classes=()):
         remedy = ": save tensors in place of NumPy arrays, as from torch.from_numpy(...)" if " numpy." in reason else ""
         raise FileError(f"{path} is refused: {reason}; expected a file of torch.save that loads with "
                         f"weights_only=True{remedy}") from None
+
+
+def _sound_torch():
+    """torch, of a release whose weights_only loads no code: that of earlier ones can be deceived (CVE-2025-32434)."""
+    torch = package("torch")
+    release = re.match(r"(\d+)\.(\d+)", torch.__version__)
+    if release is None or tuple(map(int, release.groups())) < _SOUND_TORCH:
+        raise ConfigError(f"torch {torch.__version__} is installed, which can run code of the files it loads; expected "
+                          f"{'.'.join(map(str, _SOUND_TORCH))} or later: pip install --upgrade torch, or save the tensors as "
+                          "safetensors or npz")
+    return torch
+
+
+def _check_pickles(path: str | os.PathLike):
+    """Refuse pickles of a few bytes whose values torch would look through for ever."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            for name in archive.namelist():
+                if name.endswith(".pkl"):
+                    pickled = archive.read(name)
+                    check_pickle(pickled, len(pickled))
+        return
+    with open(path, "rb") as file:
+        for _ in range(_LEGACY_PICKLES):
+            check_pickle(file, os.path.getsize(path))
 
 
 def _reason(error: Exception) -> str:

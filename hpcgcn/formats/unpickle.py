@@ -9,13 +9,13 @@ from __future__ import annotations
 import io
 import os
 import pickle
-import pickletools
 from dataclasses import dataclass
 
 import numpy as np
 
-from hpcgcn.errors import FileError
+from hpcgcn.errors import FileError, printable
 from hpcgcn.formats.files import check_readable
+from hpcgcn.formats.pickle_size import check_pickle
 
 _NUMBERS = ("f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1")
 _OPCODES = frozenset("""PROTO FRAME STOP MARK POP POP_MARK DUP MEMOIZE PUT BINPUT LONG_BINPUT GET BINGET LONG_BINGET
@@ -23,7 +23,6 @@ _OPCODES = frozenset("""PROTO FRAME STOP MARK POP POP_MARK DUP MEMOIZE PUT BINPU
     BINFLOAT STRING BINSTRING SHORT_BINSTRING BINBYTES SHORT_BINBYTES BINBYTES8 UNICODE BINUNICODE SHORT_BINUNICODE
     BINUNICODE8 EMPTY_LIST LIST APPEND APPENDS EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 EMPTY_DICT DICT SETITEM
     SETITEMS""".split())
-_MEMO_OPCODES = ("PUT", "BINPUT", "LONG_BINPUT")
 
 
 @dataclass
@@ -98,33 +97,31 @@ def read_pickle(path: str | os.PathLike):
     with open(path, "rb") as file:
         data = file.read()
     try:
-        _check_opcodes(data)
+        check_pickle(data, len(data), _OPCODES)
         value = _AllowListUnpickler(io.BytesIO(data), encoding="latin1").load()
-        return _made(value)
+        return _made(value, len(data))
     except FileError as error:
         raise FileError(f"{path}: {error}") from None
     except Exception as error:     # a crafted pickle can make the unpickler fail in any way
-        raise FileError(f"{path} is refused: {error}; expected a pickle of a NumPy array, a SciPy CSR matrix or a dictionary "
+        raise FileError(f"{path} is refused: {printable(error, 200)}; expected a pickle of a NumPy array, a SciPy CSR matrix or a dictionary "
                         "of lists, and nothing that could run code") from None
 
 
-def _check_opcodes(data: bytes):
-    for opcode, argument, position in pickletools.genops(data):
-        if opcode.name not in _OPCODES:
-            raise pickle.UnpicklingError(f"it uses {opcode.name} at byte {position}")
-        # The unpickler's memory grows with the largest of these numbers.
-        if opcode.name in _MEMO_OPCODES and int(argument) > len(data):
-            raise pickle.UnpicklingError(f"it has the entry {argument} at byte {position}")
-
-
-def _made(value):
+def _made(value, n_bytes: int):
     if isinstance(value, _Array):
         return _array(value)
     if isinstance(value, _Matrix):
         return _matrix(value)
     if isinstance(value, dict):
+        _check_rows(value, n_bytes)
         return value
     raise FileError(f"it holds a {type(value).__name__.lstrip('_')}; expected an array, a sparse matrix or adjacency lists")
+
+
+def _check_rows(rows: dict, n_bytes: int):
+    """Every neighbour takes a byte at least, unless rows are one and the same list, to be built up in memory."""
+    if not all(isinstance(row, (list, tuple)) for row in rows.values()) or sum(map(len, rows.values())) > n_bytes:
+        raise FileError("it holds no adjacency lists, or more of them than fit into it; expected {node: [neighbours]}")
 
 
 def _array(array: _Array) -> np.ndarray:

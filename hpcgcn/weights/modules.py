@@ -38,7 +38,9 @@ def checked(where: str, name: str, tensor: np.ndarray) -> np.ndarray:
 
 
 def natural(name: str) -> list:
-    return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in re.split(r"(\d+)", name)]
+    """A key that sorts names with their numbers by value, of any length."""
+    parts = re.split(r"([0-9]+)", name)
+    return [(1, len(part.lstrip("0")), part.lstrip("0")) if k % 2 else (0, 0, part) for k, part in enumerate(parts)]
 
 
 def _common_prefix(names: list[str]) -> str:
