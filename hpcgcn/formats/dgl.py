@@ -42,9 +42,12 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
 def draft_of_arrays(path: str, arrays: str) -> Draft:
     """The draft of what the loader saved of a file."""
     with Archive(arrays) as found:
+        n_nodes, edge_data = found["n_nodes"], found["edge_data"]
+        if n_nodes.shape != () or n_nodes.dtype.kind not in "iu" or edge_data.ndim != 1 or edge_data.dtype.kind != "U":
+            raise FileError(f"{path}: the number of nodes or the names of edge data are damaged; expected what "
+                            "hpcgcn.formats.dgl_loader writes: try again")
         masks = {name: found[name] for name in MASKS if name in found}
-        return draft_from_tensors(path, found["edges"], int(found["n_nodes"]), found.get("x"), found.get("y"), masks,
-                                  found["edge_data"].tolist())
+        return draft_from_tensors(path, found["edges"], int(n_nodes), found.get("x"), found.get("y"), masks, edge_data.tolist())
 
 
 def write(path: str, graph: Graph):
