@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from hpcgcn.backend import make_backend
 from hpcgcn.config import Config, make_config
-from hpcgcn.errors import CheckpointError
+from hpcgcn.errors import CheckpointError, ConfigError
 from hpcgcn.graph.data import Graph
+from hpcgcn.graph.in_memory import usable_graph
 from hpcgcn.logs import progress
 from hpcgcn.mpi.world import (EXIT_RUN_AGAIN, StopRequest, collective_errors, local_rank, on_root,
                               world)
@@ -72,11 +73,22 @@ def train_model(source: str | os.PathLike | Graph, config: Config | dict | None 
     comm = world() if comm is None else comm
     with collective_errors(comm):
         config = config if isinstance(config, Config) else make_config(config)
+        source = _checked_source(source)
     # Arrays of an earlier run of this process hang in cycles, and few objects do not make Python look.
     gc.collect()
     runtime = Runtime(comm)
     with Watchdog(comm, config.output, config.stall_timeout, runtime.heartbeat) as watchdog, runtime:
         return _train(source, config, runtime, watchdog, CallbackRunner(comm, callback))
+
+
+def _checked_source(source) -> str | Graph:
+    """A path, or a graph in memory that can be trained on."""
+    if isinstance(source, Graph):
+        return usable_graph(source)
+    if not isinstance(source, (str, os.PathLike)):
+        raise ConfigError(f"cannot train on a {type(source).__name__}: expected the path of a graph "
+                          f"or partition file, or a Graph; write_graph and `hpcgcn import` make files")
+    return os.fspath(source)
 
 
 def _train(source, config: Config, runtime: Runtime, watchdog: Watchdog,
