@@ -1,8 +1,8 @@
-"""Full-graph GCN training over MPI, in which every published way of cutting communication is a setting.
+"""Full-graph GCN training over MPI: every published way of cutting communication is a setting.
 
     from hpcgcn import Config, generate_sbm, train_model, write_graph
     write_graph("g.h5", generate_sbm(10_000, 20, 64, 10, seed=0))
-    result = train_model("g.h5", Config(method="pipegcn", epochs=100))    # on all ranks of COMM_WORLD
+    result = train_model("g.h5", Config(method="pipegcn", epochs=100))    # on all ranks
 
 Every function that needs ranks takes a communicator as its last argument, `comm`; without one it is
 COMM_WORLD. Nothing below is imported before it is used, and nothing is printed: messages go to the
@@ -35,8 +35,8 @@ _HOME = {
     "hpcgcn.config": ("Config", "make_config"),
     "hpcgcn.errors": ("HpcgcnError",),
     "hpcgcn.graph.data": ("Graph", "SparseRows", "Part"),
-    "hpcgcn.graph.store": ("read_graph", "write_graph", "write_partition", "read_part", "validate_graph",
-                           "verify"),
+    "hpcgcn.graph.store": ("read_graph", "write_graph", "write_partition", "read_part",
+                           "validate_graph", "verify"),
     "hpcgcn.graph.generate": ("generate_sbm", "generate_rmat", "generate_grid"),
     "hpcgcn.graph.partition": ("partition_graph",),
     "hpcgcn.logs": ("show_messages",),

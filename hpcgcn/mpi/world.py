@@ -69,6 +69,11 @@ def _agreed(kind: type, message: str) -> HpcgcnError:
     return error
 
 
+def all_true(comm, mine: bool) -> bool:
+    """Is it so on every rank? Collective."""
+    return all(comm.allgather(mine))
+
+
 def here(comm) -> str:
     """This rank and its host, for messages."""
     return f"rank {comm.rank} on host {socket.gethostname()}"

@@ -22,7 +22,7 @@ from hpcgcn.train import checkpoint
 from hpcgcn.train.engine import Engine
 from hpcgcn.train.predictions import predictions_replace, write_predictions
 from hpcgcn.train.run import open_backend
-from hpcgcn.train.scores import scores
+from hpcgcn.train.scores import no_answer, rows_without_answer, scores
 from hpcgcn.train.source import load_part
 from hpcgcn.train.trainer import model_shape, precomputes
 
@@ -83,6 +83,9 @@ class TrainedModel:
             if not 1 <= layer <= len(hidden):
                 raise ConfigError(f"--layer {layer}: this model has embeddings of layers 1..{len(hidden)}")
             return self.backend.to_host(hidden[layer - 1].value)
+        without = rows_without_answer(logits)
+        if without:
+            raise no_answer(without)
         if what == "logits":
             return logits
         return (logits > 0).astype(np.uint8) if self.multilabel else logits.argmax(axis=1).astype(np.int32)

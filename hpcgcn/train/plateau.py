@@ -1,4 +1,4 @@
-"""Notices a run that does not train: its loss stays where guessing by the labels' frequencies would be."""
+"""Notices a run that does not train: its loss stays where guessing by label frequencies would be."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections import deque
 
 import numpy as np
 
-from hpcgcn.graph.data import TRAIN
-from hpcgcn.nn.models import models_where
+from hpcgcn.graph.data import TRAIN, Part
 
 PATIENCE = 50                        # epochs
-NEAR = 0.98                          # of the loss of guessing
+NEAR = 0.98                          # of the loss of guessing; and of the loss of earlier epochs
+SAMPLED_ROWS = 4096                  # per rank, from which the scale of features is told
+UNEVEN = 100.0                       # times the typical deviation at which a feature dominates
 
 
 def chance_loss(comm, labels, n_classes: int) -> float:
-    """The loss of the best guess that knows only how often each label occurs among training nodes. Collective."""
+    """The loss of the best guess that knows only how often each label occurs. Collective."""
     host = labels.host
     used = labels.split == TRAIN
     if host.ndim == 1:
@@ -22,38 +23,60 @@ def chance_loss(comm, labels, n_classes: int) -> float:
         counts = comm.allreduce(np.bincount(host[used], minlength=n_classes).astype(np.int64))
         shares = counts[counts > 0] / max(counts.sum(), 1)
         return float(-(shares * np.log(shares)).sum())
-    n, positive = comm.allreduce(int(used.sum())), comm.allreduce(host[used].sum(axis=0, dtype=np.int64))
+    n = comm.allreduce(int(used.sum()))
+    positive = comm.allreduce(host[used].sum(axis=0, dtype=np.int64))
     p = positive / max(n, 1)
     certain = (p == 0) | (p == 1)
     q = np.where(certain, 0.5, p)
-    return float(np.where(certain, 0.0, -(q * np.log(q) + (1 - q) * np.log(1 - q))).sum())
+    entropies = -(q * np.log(q) + (1 - q) * np.log(1 - q))
+    return float(np.where(certain, 0.0, entropies).sum())
+
+
+def features_are_uneven(comm, part: Part) -> bool:
+    """Do some features vary so much more than others that they drown them? Collective."""
+    deviations = np.zeros(part.n_features)
+    if isinstance(part.features, np.ndarray) and len(part.features):
+        sample = part.features[::len(part.features) // SAMPLED_ROWS + 1].astype(np.float64)
+        deviations = sample.std(axis=0)
+    deviations = np.max(comm.allgather(deviations), axis=0)
+    varying = deviations[deviations > 0]
+    return len(varying) > 0 and bool(varying.max() > UNEVEN * min(np.median(varying), 1.0))
 
 
 class ChanceWatch:
     """Keeps the last losses. A single class has no chance to beat: then nothing is said."""
 
     def __init__(self, chance: float):
-        self.chance, self.losses, self.said = chance, deque(maxlen=PATIENCE), False
+        self.chance, self.losses, self.warned = chance, deque(maxlen=PATIENCE), False
 
     @property
     def stuck(self) -> bool:
-        """Has the loss been at chance for as long as there is patience?"""
-        return self.chance > 0 and len(self.losses) == PATIENCE and min(self.losses) > NEAR * self.chance
+        """Has the loss been at chance or above for PATIENCE epochs, and is it falling no more?"""
+        if self.chance <= 0 or len(self.losses) < PATIENCE:
+            return False
+        losses = np.array(self.losses)
+        earlier, recent = np.median(losses[:PATIENCE // 2]), np.median(losses[PATIENCE // 2:])
+        return bool(losses.min() > NEAR * self.chance and recent > NEAR * earlier)
 
     def observe(self, loss: float) -> str:
         """Take in an epoch's loss; returns a warning, once."""
         self.losses.append(loss)
-        if self.said or not self.stuck:
+        if self.warned or not self.stuck:
             return ""
-        self.said = True
-        return (f"the loss has been at chance for {PATIENCE} epochs: {np.mean(self.losses):.3f}, and guessing by the labels' "
-                f"frequencies has {self.chance:.3f}; this does not train")
+        self.warned = True
+        return (f"the loss has been at chance for {PATIENCE} epochs: it is {loss:.3f}, and "
+                f"guessing "
+                f"by the labels' frequencies has {self.chance:.3f}; this does not train")
 
 
-def remedy(config) -> str:
-    """What may help against a loss at chance."""
+def remedy(config, uneven: bool = False) -> str:
+    """What may help against a loss at chance; uneven: some features drown the others."""
     if config.parallel == "layers" and config.history != "none":
-        return ("chunks may see too much that is out of date: try a shorter --history-hold, more --ways (gnnpipe-hybrid), "
-                "fewer --stages or --chunks; --history none is exact and tells whether history is the cause")
-    deep = " or ".join(models_where("for_many_layers"))
-    return f"try another --lr, fewer --layers, or a model for many layers (--model {deep})"
+        return ("chunks may read rows that are too stale: try a shorter --history-hold, more "
+                "--partitions-per-stage (gnnpipe-hybrid), fewer --stages or --chunks; --history "
+                "none "
+                "is exact and tells whether history is the cause")
+    if uneven:
+        return ("features are of very different scale: import the graph with --normalise-features "
+                "standard")
+    return "try another --lr, fewer --layers, or a model for many layers (--model gcnii or resgcn)"

@@ -24,7 +24,7 @@ from hpcgcn.train.accounting import pipeline_costs, work_by_role
 from hpcgcn.train.callback import Callback, CallbackRunner, EpochReport
 from hpcgcn.train.folder import RunFolder
 from hpcgcn.train.messages import closing_lines, progress_line
-from hpcgcn.train.plateau import ChanceWatch, chance_loss, remedy
+from hpcgcn.train.plateau import ChanceWatch, chance_loss, features_are_uneven, remedy
 from hpcgcn.train.source import load_part, sparse_ranks
 from hpcgcn.train.trainer import EpochLedger, Trainer, describe, metrics_file
 
@@ -110,9 +110,10 @@ def _train(source, config: Config, runtime: Runtime, watchdog: Watchdog,
         trainer = Trainer(runtime, backend, part, config, chosen)
     if comm.rank == 0 and trainer.chosen:
         folder.write_choices(trainer.chosen)
+    uneven = features_are_uneven(comm, part)
     del part
     _resume(trainer, folder, say)
-    result = _run(trainer, folder, say, watchdog, callback)
+    result = _run(trainer, folder, say, watchdog, callback, uneven)
     trainer.close()
     return result
 
@@ -146,7 +147,7 @@ def _resume(trainer: Trainer, folder: RunFolder, say):
 
 
 def _run(trainer: Trainer, folder: RunFolder, say, watchdog: Watchdog,
-         callback: CallbackRunner) -> Result:
+         callback: CallbackRunner, uneven: bool) -> Result:
     """The epochs, with evaluation, metrics and checkpoints between them."""
     config, comm = trainer.config, trainer.comm
     began, first_epoch = time.perf_counter(), trainer.epoch
@@ -168,7 +169,7 @@ def _run(trainer: Trainer, folder: RunFolder, say, watchdog: Watchdog,
             times.append(seconds)
             warning = chance.observe(loss)
             if warning and comm.rank == 0:
-                log.warning("%s; %s", warning, remedy(config))
+                log.warning("%s; %s", warning, remedy(config, uneven))
             row = ledger.collect(seconds, allreduce, rate)
             last = trainer.epoch == config.epochs
             found = {}

@@ -10,7 +10,7 @@ import time
 import numpy as np
 
 from hpcgcn.config import Config, to_toml
-from hpcgcn.errors import ConfigError, DivergedError, GraphError
+from hpcgcn.errors import ConfigError, GraphError
 from hpcgcn.exchange.policies import make_policies
 from hpcgcn.graph.data import TRAIN, Part, SparseRows
 from hpcgcn.graph.local import restrict
@@ -22,6 +22,7 @@ from hpcgcn.parallel.layers.grid import make_grid
 from hpcgcn.train import checkpoint
 from hpcgcn.train.accounting import EpochLedger, bubble_share
 from hpcgcn.train.checkpoint import Best, Snapshot
+from hpcgcn.train.divergence import explain_divergence
 from hpcgcn.train.engine import Engine
 from hpcgcn.train.folder import MetricsFile, RunFolder
 from hpcgcn.train.ownership import Replicated, Staged
@@ -119,8 +120,7 @@ class Trainer:
         waited = time.perf_counter() - began
         loss = float(agreed[0]) / self.engine.labels.n_train
         if not math.isfinite(loss):
-            raise DivergedError(f"the loss is {loss} in epoch {epoch}: training diverged; lower lr (now {self.config.lr:g}), "
-                                f"or limit the gradient with clip (now {self.config.clip:g})")
+            raise explain_divergence(self, loss)
         if self.config.clip:
             clip_gradient(self.parameters, self.config.clip, self.owner.everywhere)
         self.optimiser.update(learning_rate(self.config, epoch))

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from hpcgcn.train.plateau import PATIENCE, ChanceWatch, chance_loss
+from hpcgcn.config import Config
+from hpcgcn.train.plateau import PATIENCE, ChanceWatch, chance_loss, features_are_uneven, remedy
 
 
 def labels(host, split=None):
@@ -43,3 +44,29 @@ def test_a_run_that_got_away_is_not_stuck_in_the_end():
 
 def test_one_class_has_no_chance_to_beat():
     assert warnings([0.0] * 2 * PATIENCE, chance=0.0) == ([], False)
+
+
+def test_a_loss_that_falls_towards_chance_from_above_is_no_alarm():
+    losses = np.log(2) * (1 + 1.5 * np.exp(-np.arange(80) / 25)) - 0.005 * np.maximum(np.arange(80) - 40, 0)
+    assert losses[PATIENCE - 1] > np.log(2) and losses.min() < 0.98 * np.log(2)
+    assert warnings(losses, np.log(2)) == ([], False)
+
+
+def test_a_loss_that_stays_above_chance_is_told_with_its_present_value():
+    watch = ChanceWatch(np.log(2))
+    found = [watch.observe(loss) for loss in np.linspace(0.9, 0.893, PATIENCE)]
+    assert "it is 0.893, and guessing by the labels' frequencies has 0.693" in found[-1] and not any(found[:-1])
+
+
+def features(values):
+    return SimpleNamespace(features=np.array(values, np.float32), n_features=np.shape(values)[1])
+
+
+def test_features_of_very_different_scale_are_told():
+    rng = np.random.default_rng(0)
+    even = rng.standard_normal((100, 5))
+    assert not features_are_uneven(MPI.COMM_SELF, features(even))
+    assert not features_are_uneven(MPI.COMM_SELF, features(np.zeros((100, 5))))
+    assert features_are_uneven(MPI.COMM_SELF, features(even * [1, 1, 1, 1, 1000]))
+    assert "--normalise-features standard" in remedy(Config(), True)
+    assert "--normalise-features" not in remedy(Config(), False)
