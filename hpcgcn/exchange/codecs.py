@@ -49,11 +49,14 @@ class Codec:
 
     name = "fp32"
     exact = False                    # True: what arrives is what was sent
-    schedulable = False
 
     def nbytes(self, backend, rows: Rows, width: int, rate: float, draw: Draw) -> int:
         """Bytes of the message for these rows."""
         raise NotImplementedError
+
+    def parameter_bytes(self, n_rows: int, rate: float) -> int:
+        """Bytes of quantisation scales and offsets in a message of that many rows."""
+        return 0
 
     def encode(self, backend, x, rows: Rows, rate: float, draw: Draw, data):
         """data = the coded rows of x; data is a uint8 array of exactly nbytes."""
@@ -94,7 +97,6 @@ class BitsCodec(Codec):
     """1, 2, 4 or 8 bits an element with a zero point and a step a row; rates of 16 and 32 are bf16 and fp32."""
 
     name = "bits"
-    schedulable = True
 
     def __init__(self, wide_parameters: bool, nearest: bool):
         self.wide = wide_parameters
@@ -106,8 +108,7 @@ class BitsCodec(Codec):
         """The largest width that the rate pays for."""
         return max(b for b in BIT_WIDTHS if b <= max(rate, 1))
 
-    def parameter_bytes(self, n_rows: int, rate: float) -> int:
-        """Bytes of zero points and steps in a message."""
+    def parameter_bytes(self, n_rows, rate):
         return n_rows * (8 if self.wide else 4) if self.bits(rate) in QUANTISED else 0
 
     def nbytes(self, backend, rows, width, rate, draw):
@@ -134,7 +135,6 @@ class SubsetCodec(Codec):
     """A random subset of the columns, the same for all rows and both directions of a layer; rate is the ratio c >= 1."""
 
     name = "subset"
-    schedulable = True
 
     def __init__(self, rescale: bool):
         self.rescale = rescale
@@ -166,7 +166,6 @@ class NodesCodec(Codec):
     """A random subset of the boundary nodes, drawn afresh each epoch, scaled by 1/p; rate is the ratio 1/p >= 1."""
 
     name = "nodes"
-    schedulable = True
 
     @staticmethod
     def share(rate: float) -> float:

@@ -102,7 +102,7 @@ class TransposedAggregation(Aggregation):
         target = self.out[start:stop] if self.whole is None else self.whole[:stop - start]
         width, mine = target.shape[1], layout.rows(layout.rank, block)
         backend.copy(self.slice_out[mine[0]:mine[1]], target[:, layout.columns(layout.rank, width)])
-        for route, piece in zip(exchange.routes, exchange.receive_arrays):
+        for route, piece in zip(exchange.routes, exchange.buffer.arrays):
             if len(piece) and not self.lands_whole:      # more ranks than columns: some own none
                 backend.copy(piece, target[:, layout.columns(route.peer, width)])
         if self.whole is not None:

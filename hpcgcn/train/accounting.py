@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import numpy as np
 
-SCALARS = ("seconds", "wait", "pack", "unpack", "allreduce", "bytes_sent", "bytes_received", "bytes_parameters",
-           "bytes_plain", "stale_uses", "uses", "flight")
+from hpcgcn.exchange.statistics import Statistics
+
+COUNTED = tuple(field.name for field in fields(Statistics))          # of every exchange
+SCALARS = ("seconds", "allreduce_seconds", *COUNTED)
+IDLE_OR_MOVING = ("wait_seconds", "pack_seconds", "unpack_seconds", "allreduce_seconds")
 
 
 def exchange_columns(exchanges) -> list[str]:
@@ -14,7 +19,7 @@ def exchange_columns(exchanges) -> list[str]:
 
 
 class EpochLedger:
-    """Collects one epoch's meters; rank 0 gets everyone's."""
+    """Collects one epoch's statistics; rank 0 gets everyone's."""
 
     def __init__(self, comm, exchanges):
         self.comm, self.exchanges = comm, exchanges
@@ -27,16 +32,15 @@ class EpochLedger:
     def reset(self):
         """Forget what was counted since the last collect (an evaluation, say)."""
         for _, _, exchange in self.exchanges:
-            exchange.meter = type(exchange.meter)()
+            exchange.statistics.reset()
 
     def collect(self, seconds: float, allreduce: float, rate: float) -> dict | None:
         """This epoch as a row for metrics.csv, on rank 0; None elsewhere."""
-        meters = [exchange.meter for _, _, exchange in self.exchanges]
-        mine = [seconds, *(sum(m.seconds[k] for m in meters) for k in ("wait", "pack", "unpack")), allreduce]
-        mine += [sum(getattr(m, name) for m in meters) for name in SCALARS[5:]]
+        mine = [seconds, allreduce]
+        mine += [sum(getattr(exchange.statistics, name) for _, _, exchange in self.exchanges) for name in COUNTED]
         by_column = dict.fromkeys(self.columns, 0)
         for hop, direction, exchange in self.exchanges:
-            by_column[f"bytes_{direction}_{hop}"] += exchange.meter.bytes_sent
+            by_column[f"bytes_{direction}_{hop}"] += exchange.statistics.bytes_sent
         mine += by_column.values()
         everyone = np.empty_like(self.totals) if self.comm.rank == 0 else None
         self.comm.Gather(np.array(mine, np.float64), everyone)
@@ -50,14 +54,13 @@ class EpochLedger:
     def _row(self, everyone: np.ndarray, rate: float) -> dict:
         value = dict(zip(SCALARS, everyone.sum(axis=0)))
         seconds = float(everyone[:, 0].max())
-        busy = value["wait"] + value["pack"] + value["unpack"] + value["allreduce"]
-        row = {"seconds": seconds, "wait_seconds": float(value["wait"]), "pack_seconds": float(value["pack"]),
-               "unpack_seconds": float(value["unpack"]), "allreduce_seconds": float(value["allreduce"]),
+        busy = sum(value[name] for name in IDLE_OR_MOVING)
+        row = {"seconds": seconds, **{name: float(value[name]) for name in IDLE_OR_MOVING},
                "compute_seconds": float(value["seconds"] - busy),
                "bytes_sent": int(value["bytes_sent"]), "bytes_received": int(value["bytes_received"]),
-               "bytes_parameters": int(value["bytes_parameters"]), "bytes_uncompressed": int(value["bytes_plain"]),
+               "bytes_parameters": int(value["bytes_parameters"]), "bytes_uncompressed": int(value["bytes_uncompressed"]),
                "stale_share": float(value["stale_uses"] / value["uses"]) if value["uses"] else 0.0,
-               "hidden_share": float(1 - value["wait"] / value["flight"]) if value["flight"] else 0.0,
+               "hidden_share": float(1 - value["wait_seconds"] / value["flight_seconds"]) if value["flight_seconds"] else 0.0,
                "rate": float(rate)}
         sent = everyone[:, len(SCALARS):].sum(axis=0)
         return row | {name: int(n) for name, n in zip(self.columns, sent)}
@@ -65,16 +68,20 @@ class EpochLedger:
     def summary(self) -> dict:
         """Totals of the run so far, and each rank's mean epoch. Only on rank 0."""
         total, n = dict(zip(SCALARS, self.totals.sum(axis=0))), max(self.n_epochs, 1)
-        ranks = [{"rank": rank, **{f"{name}_seconds": row[SCALARS.index(name)] / n
-                                   for name in ("wait", "pack", "unpack", "allreduce")},
-                  "compute_seconds": (row[0] - row[1:5].sum()) / n} for rank, row in enumerate(self.totals)]
-        return {"bytes_sent": int(total["bytes_sent"]), "bytes_uncompressed": int(total["bytes_plain"]),
-                "compression": float(total["bytes_plain"] / total["bytes_sent"]) if total["bytes_sent"] else 1.0,
+        ranks = [_mean_epoch(rank, dict(zip(SCALARS, row)), n) for rank, row in enumerate(self.totals)]
+        return {"bytes_sent": int(total["bytes_sent"]), "bytes_uncompressed": int(total["bytes_uncompressed"]),
+                "compression": float(total["bytes_uncompressed"] / total["bytes_sent"]) if total["bytes_sent"] else 1.0,
                 "stale_share": float(total["stale_uses"] / total["uses"]) if total["uses"] else 0.0,
-                "hidden_share": float(1 - total["wait"] / total["flight"]) if total["flight"] else 0.0,
+                "hidden_share": float(1 - total["wait_seconds"] / total["flight_seconds"]) if total["flight_seconds"] else 0.0,
                 "bytes_by_exchange": {name: int(x) for name, x in zip(self.columns,
                                                                       self.totals[:, len(SCALARS):].sum(axis=0))},
                 "by_rank": ranks}
+
+
+def _mean_epoch(rank: int, total: dict, n_epochs: int) -> dict:
+    """Where the seconds of one rank's mean epoch went."""
+    seconds = {name: total[name] / n_epochs for name in IDLE_OR_MOVING}
+    return {"rank": rank, **seconds, "compute_seconds": total["seconds"] / n_epochs - sum(seconds.values())}
 
 
 def work_by_role(ranks: list[dict], work: list[tuple[str, int]]) -> dict:

@@ -146,10 +146,10 @@ def test_meters_count_what_the_formulas_say(comm, runtime, codec):
     backend, width, policy = ReferenceBackend(np.float32), 41, Policy(*CODECS[codec])
     exchange = exchange_of(runtime, backend, PartitionedMatrices(backend, local, "symmetric"), "forward", width, policy)
     for epoch in range(EPOCHS):
-        before = dataclasses.replace(exchange.meter)
+        before = dataclasses.replace(exchange.statistics)
         exchange.start(sent_rows(local, "forward", epoch, comm.rank, width), epoch)
         exchange.finish()
-        sent, received = exchange.meter.bytes_sent - before.bytes_sent, exchange.meter.bytes_received - before.bytes_received
+        sent, received = exchange.statistics.bytes_sent - before.bytes_sent, exchange.statistics.bytes_received - before.bytes_received
         assert comm.allreduce(sent) == comm.allreduce(received)
         n_rows, rate = local.plan.n_sent, policy.rate.rate(epoch)
         header = 8 if codec == "4bit" else 4
@@ -157,14 +157,14 @@ def test_meters_count_what_the_formulas_say(comm, runtime, codec):
         row_bytes = {"fp32": 4 * width, "fp16": 2 * width, "bf16": 2 * width, 16: 2 * width, 32: 4 * width}
         if bits:
             assert sent == n_rows * row_bytes.get(bits, header + -(-width * bits // 8))
-            assert exchange.meter.bytes_parameters - before.bytes_parameters == (n_rows * header if bits < 16 else 0)
+            assert exchange.statistics.bytes_parameters - before.bytes_parameters == (n_rows * header if bits < 16 else 0)
         elif codec.startswith("subset"):
             assert sent == n_rows * 4 * max(1, int(width / rate))
         elif codec in row_bytes:
             assert sent == n_rows * row_bytes[codec]
         else:
             assert sent % (4 * width) == 0 and (sent == n_rows * 4 * width or rate > 1)
-        assert exchange.meter.bytes_plain - before.bytes_plain == n_rows * 4 * width
+        assert exchange.statistics.bytes_uncompressed - before.bytes_uncompressed == n_rows * 4 * width
     exchange.close()
 
 

@@ -1,0 +1,100 @@
+"""The messages of one exchange: a buffer per peer and direction, and persistent requests over them.
+
+    reserve(k, sent, received)    how long this time's messages to and from peer k are
+    stage(k)                      what is to be sent to peer k is in its buffer
+    start(), wait()               all peers together
+    incoming(k)                   what came from peer k
+
+A message may also be the rows themselves, where MPI can reach them: then nothing is copied.
+"""
+
+from __future__ import annotations
+
+from hpcgcn.mpi.progress import Transfer
+
+MOST_TRANSFERS = 4                   # a moving rate meets each size once: do not keep them all
+
+
+class Channel:
+    """Moves bytes. Buffers grow to the longest message they have held; requests are kept for the sizes met last."""
+
+    def __init__(self, runtime, backend, peers: list[int], sent_from: list | None = None,
+                 received_in: list | None = None):
+        """sent_from, received_in: per peer a message over the rows themselves, or None for a buffer."""
+        self.runtime, self.backend, self.peers = runtime, backend, peers
+        self._tags = [runtime.tag(peer) for peer in peers]
+        self.sent_from = sent_from or [None] * len(peers)
+        self.received_in = received_in or [None] * len(peers)
+        self._buffers = [None] * len(peers)      # (outgoing, incoming) messages
+        self._sizes = [(0, 0)] * len(peers)      # bytes of them that are used this time
+        self._transfers = {}                     # by the sizes of the messages
+        self._active = None                      # the transfer in flight
+
+    def use_buffers(self):
+        """From now on nothing is sent or received in place."""
+        self.sent_from = self.received_in = [None] * len(self.peers)
+
+    def reserve(self, k: int, out_bytes: int, in_bytes: int):
+        """Announce the next messages to and from a peer.
+
+        Returns the bytes to fill, or None if the rows are sent from where they are.
+        """
+        held = self._buffers[k]
+        if held is None or len(held[0].array) < out_bytes or len(held[1].array) < in_bytes:
+            self._free()                         # requests that point to shorter buffers
+            lengths = [len(message.array) for message in held] if held else (0, 0)
+            self._buffers[k] = (self.sent_from[k] or self.backend.message(max(out_bytes, lengths[0])),
+                                self.received_in[k] or self.backend.message(max(in_bytes, lengths[1])))
+        self._sizes[k] = out_bytes, in_bytes
+        return None if self.sent_from[k] is not None else self._buffers[k][0].array[:out_bytes]
+
+    def stage(self, k: int):
+        """What is to be sent is complete, and what came last from this peer has been used."""
+        outgoing, incoming = self._buffers[k]
+        self.backend.before_send(outgoing)
+        self.backend.before_receive(incoming)
+
+    def start(self):
+        """Post all messages."""
+        self._active = self._transfer(tuple(self._sizes))
+        self._active.start()
+
+    def wait(self):
+        """Return when all messages have arrived and have been sent."""
+        self._active.wait()
+        self._active = None
+
+    @property
+    def in_flight(self) -> bool:
+        """Were messages started that nobody has waited for?"""
+        return self._active is not None
+
+    def incoming(self, k: int):
+        """The bytes that came from a peer, or None if they are in their place already. Once per message."""
+        if self.received_in[k] is not None:
+            return None
+        message = self._buffers[k][1]
+        self.backend.after_receive(message)
+        return message.array[:self._sizes[k][1]]
+
+    def _transfer(self, sizes: tuple) -> Transfer:
+        """The persistent requests for messages of these (outgoing, incoming) sizes."""
+        if sizes not in self._transfers:
+            if len(self._transfers) >= MOST_TRANSFERS:
+                self._free()
+            ends = list(zip(self._buffers, sizes, self.peers, self._tags))
+            receives = [(held[1].mpi[:size[1]], peer, tag) for held, size, peer, tag in ends]
+            sends = [(held[0].mpi[:size[0]], peer, tag) for held, size, peer, tag in ends]
+            self._transfers[sizes] = Transfer(self.runtime, receives, sends)
+        return self._transfers[sizes]
+
+    def _free(self):
+        for transfer in self._transfers.values():
+            transfer.free()
+        self._transfers = {}
+
+    def close(self):
+        """Wait for what is in flight and give the requests back."""
+        if self.in_flight:
+            self.wait()
+        self._free()

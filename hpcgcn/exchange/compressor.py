@@ -1,0 +1,91 @@
+"""From rows to messages and back, for all routes of one exchange: codec, rate of the epoch, feedback."""
+
+from __future__ import annotations
+
+from hpcgcn.exchange.codecs import Draw
+from hpcgcn.exchange.coding import DirectCoding, ErrorFeedback, ResidualCoding
+from hpcgcn.exchange.types import Policy, Route
+
+
+class Compressor:
+    """Codes the messages of one epoch at a time: `begin`, then encode and, perhaps much later, decode."""
+
+    def __init__(self, backend, policy: Policy, routes: list[Route], width: int, *, seed: int, layer: int):
+        """width: of rows whose route gives no other."""
+        self.backend, self.policy, self.codec, self.width = backend, policy, policy.codec, width
+        self.seed, self.layer = seed, layer
+        self.epoch, self.rate = 0, 0.0
+        self.retarget(routes)
+        shapes = [(len(r.outgoing), self.widths(k)[0]) for k, r in enumerate(routes)]
+        self.coding = self._coding(shapes)
+        # Codecs read whole rows: some columns of longer ones are packed for them first.
+        packs = not self.remembers and not self.codec.exact and any(r.source_columns is not None for r in routes)
+        self._packed = backend.zeros((max(n_rows * w for n_rows, w in shapes),)) if packs else None
+
+    def _coding(self, shapes: list[tuple[int, int]]) -> DirectCoding:
+        if self.policy.residual:
+            incoming = max((len(r.incoming) * self.widths(k)[1] for k, r in enumerate(self.routes)), default=0)
+            return ResidualCoding(self.backend, self.codec, shapes, incoming)
+        if self.policy.error_feedback:
+            return ErrorFeedback(self.backend, self.codec, shapes)
+        return DirectCoding(self.backend, self.codec)
+
+    def retarget(self, routes: list[Route]):
+        """From now on other rows; for codings without a memory."""
+        self.routes = routes
+
+    def widths(self, k: int) -> tuple[int, int]:
+        """Of the rows to and from a peer."""
+        route = self.routes[k]
+        return (self.width if route.out_width is None else route.out_width,
+                self.width if route.in_width is None else route.in_width)
+
+    def begin(self, epoch: int):
+        """The messages of an epoch; those of the last one have been decoded."""
+        self.epoch, self.rate = epoch, self.policy.rate.rate(epoch)
+
+    def _draw(self, stream: int) -> Draw:
+        return Draw(self.seed, self.epoch, self.layer, stream)
+
+    def sizes(self, k: int) -> tuple[int, int]:
+        """Bytes of this epoch's messages to and from a peer."""
+        route, (out_width, in_width) = self.routes[k], self.widths(k)
+        nbytes = self.codec.nbytes
+        return (nbytes(self.backend, route.outgoing, out_width, self.rate, self._draw(route.out_stream)),
+                nbytes(self.backend, route.incoming, in_width, self.rate, self._draw(route.in_stream)))
+
+    def overheads(self, k: int) -> tuple[int, int]:
+        """Of the message to a peer: bytes of quantisation scales and offsets, and of all rows uncompressed."""
+        n_rows = len(self.routes[k].outgoing)
+        return (self.codec.parameter_bytes(n_rows, self.rate),
+                n_rows * self.widths(k)[0] * self.backend.dtype.itemsize)
+
+    def encode(self, k: int, x, data):
+        """data = the message of route k's rows of x."""
+        route = self.routes[k]
+        rows = x if route.source is None else x[route.source]
+        if route.source_columns is not None:
+            rows = self._pack(rows[:, route.source_columns])
+        self.coding.encode(k, rows, route.outgoing, self.rate, self._draw(route.out_stream), data)
+
+    def decode(self, k: int, data, target):
+        """target = the rows of the message from route k's peer."""
+        route = self.routes[k]
+        self.coding.decode(data, route.incoming, self.rate, self._draw(route.in_stream), target)
+
+    def _pack(self, rows):
+        """Some columns of rows, where a codec will read them next to each other."""
+        if self._packed is None:
+            return rows
+        packed = self._packed[:rows.size].reshape(rows.shape)
+        self.backend.copy(rows, packed)
+        return packed
+
+    @property
+    def remembers(self) -> bool:
+        """Do later messages depend on earlier ones?"""
+        return bool(self.policy.error_feedback or self.policy.residual)
+
+    def state_arrays(self) -> dict:
+        """The arrays that a checkpoint must hold, by name."""
+        return {f"memory_{route.peer}": rows for route, rows in zip(self.routes, self.coding.memory)}
