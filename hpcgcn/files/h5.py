@@ -11,6 +11,7 @@ import h5py
 
 from hpcgcn.files.atomic import atomic_file
 from hpcgcn.files.replace import NOTHING, Replaces
+from hpcgcn.graph.trailer import append_trailer, data_regions
 
 
 @contextlib.contextmanager
@@ -20,6 +21,9 @@ def atomic_h5(path: str | os.PathLike, replaces: Replaces = NOTHING,
     with atomic_file(path, replaces, inputs) as temporary, _PatientFile(temporary) as disk:
         with h5py.File(disk, "w") as file:
             yield file
+            regions = data_regions(file)
+        disk.check()
+        append_trailer(disk, regions)
         disk.check()
 
 

@@ -6,18 +6,14 @@ The same checks serve arrays and HDF5 datasets, so a file is verified without lo
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterator
 
-import h5py
 import numpy as np
 
 from hpcgcn.errors import GraphError
-from hpcgcn.graph.contents import lazy_graph
 from hpcgcn.graph.csr import row_blocks, row_numbers
-from hpcgcn.graph.data import TEST, TRAIN, Graph, SparseRows
-from hpcgcn.graph.datasets import PIECE_BYTES, checksum_problems, pieces
-from hpcgcn.graph.header import header, open_file
+from hpcgcn.graph.data import TEST, TRAIN, Graph, Part, SparseRows
+from hpcgcn.graph.datasets import PIECE_BYTES, pieces
 
 _MOST_SHOWN = 5
 _INDPTR_ROWS = PIECE_BYTES // 8
@@ -28,22 +24,6 @@ def validate_graph(graph: Graph, need_train: bool = True):
     found = list(itertools.islice(graph_problems(graph, need_train), _MOST_SHOWN))
     if found:
         raise GraphError("this graph cannot be used: " + "; ".join(found))
-
-
-def verify(path: str | os.PathLike) -> list[str]:
-    """What is wrong with a file: checksums, ranges, order, symmetry; empty if it is sound. FileError if unreadable."""
-    facts = header(path)
-    with open_file(path) as file:
-        try:
-            found = list(checksum_problems(file))
-            if facts["kind"] in ("graph", "partition"):
-                found += graph_problems(lazy_graph(file))
-                found += _header_problems(file, facts)
-            if facts["kind"] == "partition":
-                found += _partition_problems(file, facts)
-        except (OSError, KeyError, RuntimeError, ValueError, TypeError, IndexError) as error:
-            found = [f"cannot be read to its end: {error}"]
-    return found
 
 
 def graph_problems(graph: Graph, need_train: bool = False) -> Iterator[str]:
@@ -57,6 +37,8 @@ def graph_problems(graph: Graph, need_train: bool = False) -> Iterator[str]:
     yield from label_problems(graph.labels, graph.n_classes)
     for number, row in enumerate(graph.split):
         yield from split_problems(row, graph.labels, number, need_train)
+    yield from name_problems(graph.node_names)
+    yield from extra_problems(graph.extra)
 
 
 def indptr_problems(indptr, n_entries: int, name: str) -> Iterator[str]:
@@ -64,7 +46,8 @@ def indptr_problems(indptr, n_entries: int, name: str) -> Iterator[str]:
     if indptr[0] != 0 or indptr[-1] != n_entries:
         yield f"{name} runs from {indptr[0]} to {indptr[-1]}, not from 0 to the number of entries ({n_entries})"
     for rows in pieces(len(indptr) - 1, 8):
-        falls = np.flatnonzero(np.diff(indptr[rows.start:rows.stop + 1]) < 0)
+        ends = indptr[rows.start:rows.stop + 1]
+        falls = np.flatnonzero(ends[1:] < ends[:-1])       # differences may overflow
         if len(falls):
             yield f"{name} falls after row {rows.start + falls[0]}: row ends must not decrease"
             return
@@ -140,6 +123,62 @@ def split_problems(split, labels, number: int = 0, need_train: bool = False) -> 
         yield f"split {number} has no training nodes: mark some nodes as train (1)"
 
 
+def name_problems(names) -> Iterator[str]:
+    """Ids of nodes that are no text."""
+    if names is None or names.dtype.kind != "S":
+        return
+    for rows in pieces(len(names), names.dtype.itemsize):
+        try:
+            np.char.decode(names[rows], "utf-8")
+        except UnicodeDecodeError:
+            yield f"node_names of the nodes {rows.start}..{rows.stop - 1} hold bytes that are not UTF-8"
+            return
+
+
+def extra_problems(extra: dict) -> Iterator[str]:
+    """Names of classes, features or columns that are not such."""
+    for name in ("class_names", "feature_names", "edge_columns"):
+        held = extra.get(name, [])
+        if not isinstance(held, list) or not all(isinstance(item, str) for item in held):
+            yield f"extra: {name} must be a list of strings"
+    for name in ("id_column", "label_column", "made_features"):
+        if not isinstance(extra.get(name, ""), str):
+            yield f"extra: {name} must be a string"
+
+
+def permutation_problems(ids, n_nodes: int, name: str = "original_ids") -> Iterator[str]:
+    """Ids that are not those of all nodes, each once."""
+    seen = np.zeros(n_nodes, bool)
+    for rows in pieces(len(ids), 8):
+        block = ids[rows]
+        seen[block[(block >= 0) & (block < n_nodes)]] = True
+    if len(ids) != n_nodes or not seen.all():
+        yield f"{name} are not a permutation of the nodes: some are missing, negative, too large or there twice"
+
+
+def offset_problems(offsets: np.ndarray, n_nodes: int) -> Iterator[str]:
+    """Parts that do not divide the nodes, or are empty."""
+    if offsets[0] != 0 or offsets[-1] != n_nodes:
+        yield f"offsets do not divide {n_nodes} nodes into {len(offsets) - 1} parts"
+    empty = np.flatnonzero(offsets[1:] <= offsets[:-1])
+    if len(empty):
+        yield f"offsets: part {int(empty[0])} is empty"
+
+
+def part_balance(part: Part) -> np.ndarray:
+    """Two numbers whose sums over all parts, modulo 2^64, are 0 if no rank's part contradicts another's.
+
+    The first tells whether original_ids are a permutation, the second whether undirected edges are there both ways.
+    """
+    own = np.arange(part.offsets[part.rank], part.offsets[part.rank + 1])
+    edges = 0
+    if not part.directed:
+        for rows, columns in _edge_blocks(part.indptr, part.indices, int(part.offsets[part.rank])):
+            edges += _one_way_balance(rows, columns)
+    ids = int(_mixed(part.original_ids, part.original_ids).sum()) - int(_mixed(own, own).sum())
+    return np.array([ids % 2 ** 64, edges % 2 ** 64], np.uint64)
+
+
 def _shape_problems(graph: Graph) -> Iterator[str]:
     if len(graph.indptr) < 2:
         yield "the graph has no nodes"
@@ -186,32 +225,16 @@ def _edge_blocks(indptr, indices, first_row: int) -> Iterator[tuple[np.ndarray, 
 
 def _one_way_balance(rows: np.ndarray, columns: np.ndarray) -> int:
     """Hashes of edges that go up, minus those of edges that go down, modulo 2^64; 0 over a symmetric graph."""
-    mixed = np.minimum(rows, columns).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    mixed ^= np.maximum(rows, columns).astype(np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F)
-    for shift, factor in ((33, 0xFF51AFD7ED558CCD), (29, 0xC4CEB9FE1A85EC53)):
-        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-    mixed ^= mixed >> np.uint64(32)
+    mixed = _mixed(np.minimum(rows, columns), np.maximum(rows, columns))
     up = columns > rows
     return (int(mixed[up].sum()) - int(mixed[~up].sum())) % 2 ** 64
 
 
-def _header_problems(file: h5py.File, facts: dict) -> Iterator[str]:
-    graph = lazy_graph(file)
-    for name in ("n_nodes", "n_edges", "n_features", "n_splits"):
-        held = len(graph.split) if name == "n_splits" else getattr(graph, name)
-        if facts.get(name) != held:
-            yield f"the header says {name} = {facts.get(name)}, the arrays hold {held}"
-
-
-def _partition_problems(file: h5py.File, facts: dict) -> Iterator[str]:
-    offsets, original_ids, n_nodes = file["offsets"][...], file["original_ids"], facts["n_nodes"]
-    if len(offsets) != facts["n_parts"] + 1 or offsets[0] != 0 or offsets[-1] != n_nodes:
-        yield f"offsets do not divide {n_nodes} nodes into {facts['n_parts']} parts"
-    if (np.diff(offsets) <= 0).any():
-        yield f"part {int(np.flatnonzero(np.diff(offsets) <= 0)[0])} is empty"
-    seen = np.zeros(n_nodes, bool)
-    for rows in pieces(len(original_ids), 8):
-        ids = original_ids[rows]
-        seen[ids[(ids >= 0) & (ids < n_nodes)]] = True
-    if len(original_ids) != n_nodes or not seen.all():
-        yield "original_ids are not a permutation of the nodes"
+def _mixed(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """A hash of each pair of numbers, as uint64."""
+    mixed = a.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    mixed ^= b.astype(np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F)
+    for shift, factor in ((33, 0xFF51AFD7ED558CCD), (29, 0xC4CEB9FE1A85EC53)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    mixed ^= mixed >> np.uint64(32)
+    return mixed

@@ -14,7 +14,10 @@ from collections.abc import Iterable, Iterator
 import h5py
 import numpy as np
 
+from hpcgcn.graph.values import parse_json
+
 PIECE_BYTES = 32 << 20     # how much of an array is in flight at once
+_CHANGED = "{}: the checksum does not match: the data was changed or damaged after it was written"
 
 
 def pieces(n_rows: int, row_bytes: int) -> Iterator[slice]:
@@ -39,7 +42,7 @@ def write_pieces(group: h5py.Group, name: str, shape: tuple, dtype, parts: Itera
         part = np.ascontiguousarray(part, dtype=dataset.dtype)
         if part.size:
             dataset[row:row + len(part)] = part
-            crc = zlib.crc32(part.view(np.uint8).reshape(-1), crc)
+            crc = zlib.crc32(_bytes_of(part), crc)
         row += len(part)
     dataset.attrs["crc32"] = np.uint32(crc)
 
@@ -54,23 +57,38 @@ def write_json(group: h5py.Group, name: str, value):
     write_array(group, name, np.frombuffer(json.dumps(value).encode(), np.uint8))
 
 
-def read_json(dataset: h5py.Dataset):
-    """The value that `write_json` wrote."""
-    return json.loads(dataset[...].tobytes().decode())
+def read_json(dataset: h5py.Dataset) -> dict:
+    """The object that `write_json` wrote; ValueError if it is none."""
+    try:
+        value = parse_json(dataset[...].tobytes().decode())
+    except ValueError as error:
+        raise ValueError(f"{dataset.name} is {error}; expected a JSON object in UTF-8") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{dataset.name} is JSON of type {type(value).__name__}; expected an object")
+    return value
 
 
-def all_datasets(file: h5py.File) -> list[h5py.Dataset]:
-    """Every dataset of a file, in the order of their names."""
+def all_datasets(group: h5py.Group) -> list[h5py.Dataset]:
+    """Every dataset of a file or group, in the order of their names."""
     found = []
-    file.visititems(lambda _, item: found.append(item) if isinstance(item, h5py.Dataset) else None)
+    for item in group.values():
+        found += [item] if isinstance(item, h5py.Dataset) else all_datasets(item)
     return sorted(found, key=lambda dataset: dataset.name)
+
+
+def read_array(dataset: h5py.Dataset) -> np.ndarray:
+    """The whole array; ValueError if its bytes are not those that were written."""
+    array = dataset[...]
+    if "crc32" in dataset.attrs and zlib.crc32(_bytes_of(array)) != int(dataset.attrs["crc32"]):
+        raise ValueError(_CHANGED.format(dataset.name))
+    return array
 
 
 def checksum_problems(file: h5py.File) -> Iterator[str]:
     """Datasets whose bytes are not those that were written, and whether any is missing or has been added."""
     for dataset in all_datasets(file):
         if "crc32" in dataset.attrs and _crc(dataset) != int(dataset.attrs["crc32"]):
-            yield f"{dataset.name}: the checksum does not match: the data was changed or damaged after it was written"
+            yield _CHANGED.format(dataset.name)
     if "checksum" in file.attrs and content_checksum(file) != file.attrs["checksum"]:
         yield "the datasets are not those that the file was written with (checksum of the whole file)"
 
@@ -84,5 +102,10 @@ def content_checksum(file: h5py.File) -> str:
 def _crc(dataset: h5py.Dataset) -> int:
     crc = 0
     for part in array_pieces(dataset):
-        crc = zlib.crc32(np.ascontiguousarray(part).view(np.uint8).reshape(-1), crc)
+        crc = zlib.crc32(_bytes_of(part), crc)
     return crc
+
+
+def _bytes_of(array: np.ndarray) -> np.ndarray:
+    """The bytes of an array in C order."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

@@ -7,10 +7,10 @@ import os
 import h5py
 import numpy as np
 
-from hpcgcn.graph.checks import verify
 from hpcgcn.graph.datasets import all_datasets, pieces
-from hpcgcn.graph.header import header, open_file
+from hpcgcn.graph.header import examine
 from hpcgcn.graph.statistics import component_sizes, degree_histogram, homophily, split_by_class
+from hpcgcn.graph.verify import problems
 
 
 def describe(path: str | os.PathLike) -> dict:
@@ -18,13 +18,14 @@ def describe(path: str | os.PathLike) -> dict:
 
     `problems` is empty if the file is sound; `contents` are counted from the arrays, and are left out if it is not.
     """
-    facts = {"path": str(path), "header": header(path), "bytes": os.path.getsize(path), "problems": verify(path)}
-    with open_file(path) as file:
-        facts["datasets"] = [{"name": item.name, "dtype": str(item.dtype), "shape": list(item.shape),
-                              "bytes": item.size * item.dtype.itemsize} for item in all_datasets(file)]
+    with examine(path) as held:
+        facts = {"path": str(path), "header": held.facts, "bytes": os.path.getsize(path), "problems": problems(held), "datasets": []}
+        if not held.problems:
+            facts["datasets"] = [{"name": item.name, "dtype": str(item.dtype), "shape": list(item.shape),
+                                  "bytes": item.size * item.dtype.itemsize} for item in all_datasets(held.file)]
         if not facts["problems"]:
-            facts["contents"] = {name: value for describer in CONTENTS.get(facts["header"]["kind"], ())
-                                 for name, value in describer(file).items()}
+            facts["contents"] = {name: value for describer in CONTENTS.get(held.kind, ())
+                                 for name, value in describer(held.file).items()}
     return facts
 
 

@@ -5,20 +5,25 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import stat
 import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime, timezone
 
 import h5py
-import numpy as np
 
 import hpcgcn
 from hpcgcn.errors import FileError
+from hpcgcn.graph.probe import tried
+from hpcgcn.graph.schema import SCHEMAS
+from hpcgcn.graph.structure import Structure
+from hpcgcn.graph.trailer import State, verify_trailer
+from hpcgcn.graph.values import Unfit, plain_attribute
 
 # The kinds of files and the version of each that this release reads and writes.
 VERSIONS = {"graph": 1, "partition": 1, "checkpoint": 1, "predictions": 1}
 _PREFIX = "hpcgcn-"
-_JSON_ATTRIBUTES = ("settings", "split_counts")
 
 
 def write_header(file: h5py.File, kind: str, *, command: str = "", settings: dict | None = None, source: str = "",
@@ -29,38 +34,125 @@ def write_header(file: h5py.File, kind: str, *, command: str = "", settings: dic
         "format": _PREFIX + kind, "version": VERSIONS[kind], "uuid": identity,
         "creator": f"hpcgcn {hpcgcn.__version__}",
         "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "command": command[:8192], "settings": json.dumps(settings or {}), "source": source[:8192], **facts})
+        "command": _storable(command), "settings": json.dumps(settings or {}), "source": _storable(source), **facts})
     return identity
 
 
+@dataclass
+class Opened:
+    """A file of ours: open for reading if there are no problems with its structure, and perhaps not open if there are."""
+
+    file: h5py.File | None
+    kind: str                # 'graph', 'partition', 'checkpoint' or 'predictions'
+    schema: str              # the same, but 'model' or 'exchange' for checkpoints
+    facts: dict
+    problems: list[str]
+
+
 @contextlib.contextmanager
-def open_file(path: str | os.PathLike, kind: str | None = None) -> Iterator[h5py.File]:
-    """One of our files, open for reading; FileError if it is missing, damaged, or not of the kind asked for."""
-    file = _open_h5(path)
-    with file:
-        found = _kind_of(file, path)
-        if kind is not None and found != kind:
-            raise FileError(f"{path} is a {found} file, but a {kind} file is needed here; "
-                            f"`hpcgcn info {path}` shows what it holds")
+def open_file(path: str | os.PathLike, kind: str | None = None, schema: str | None = None) -> Iterator[h5py.File]:
+    """One of our files, open for reading and built as its schema says.
+
+    FileError if it is missing, damaged, or not of the kind or (for checkpoints) the schema asked for.
+    """
+    with opened(path, kind, schema) as held:
+        yield held.file
+
+
+@contextlib.contextmanager
+def opened(path: str | os.PathLike, kind: str | None = None, schema: str | None = None) -> Iterator[Opened]:
+    """The same, together with what its header says."""
+    with examine(path, kind, schema) as held:
         try:
-            yield file
+            if held.problems:
+                raise ValueError("; ".join(held.problems[:3]))
+            yield held
         except (OSError, KeyError, IndexError, RuntimeError, ValueError) as error:
-            raise FileError(f"{path} is damaged: {error}; `hpcgcn info {path}` lists what is wrong, "
-                            "then make the file again or restore a copy") from error
+            raise FileError(f"{path} is damaged: {error}; `hpcgcn info {path}` lists what is wrong, then make the file again or "
+                            "restore a copy") from error
+
+
+@contextlib.contextmanager
+def examine(path: str | os.PathLike, kind: str | None = None, schema: str | None = None) -> Iterator[Opened]:
+    """A file of ours and all that is wrong with its structure; FileError if it is of another kind or cannot be opened.
+
+    HDF5 libraries crash or loop on some damaged files. So what has no valid trailer is looked at in another process
+    first, and is opened here only if all is well.
+    """
+    _check_regular(path)
+    state = verify_trailer(path)
+    if state is State.WRONG:
+        raise FileError(f"{path} is damaged: its header or structure is not what was written (the checksum at its end does not "
+                        "match); restore a copy or make it again")
+    found = _examined_elsewhere(path, schema) if state is State.ABSENT else None
+    if found is not None and found.problems:
+        _check_kind(path, found.kind, kind)
+        yield found
+        return
+    with _open_h5(path) as file:
+        found = _examined(file, path, schema)
+        _check_kind(path, found.kind, kind)
+        yield found
+
+
+def _examined_elsewhere(path, schema: str | None) -> Opened:
+    """The file as another process sees it, not open here."""
+    def attempt():
+        try:
+            with _open_h5(path) as file:
+                found = _examined(file, path, schema)
+                return [found.kind, found.schema, found.facts, found.problems]
+        except FileError as error:
+            return str(error)
+
+    answer = tried(attempt)
+    if answer is None:
+        raise FileError(f"{path} is damaged: the HDF5 library cannot read its structure; restore a copy or make it again")
+    if isinstance(answer, str):
+        raise FileError(answer)
+    return Opened(None, *answer)
+
+
+def _examined(file: h5py.File, path, schema: str | None) -> Opened:
+    kind = _kind_of(file, path)
+    schema = schema or _schema_of(file, kind)
+    structure = Structure(file, SCHEMAS[schema], os.path.getsize(path))
+    return Opened(file, kind, schema, {"kind": kind, **_further(file, structure.facts), **structure.facts}, structure.problems)
+
+
+def _check_kind(path, found: str, wanted: str | None):
+    if wanted not in (None, found):
+        raise FileError(f"{path} is a {found} file, but a {wanted} file is needed here; "
+                        f"`hpcgcn info {path}` shows what it holds")
 
 
 def kind(path: str | os.PathLike) -> str:
     """What a file is: 'graph', 'partition', 'checkpoint' or 'predictions'; FileError if it is none of them."""
-    with open_file(path) as file:
-        return _kind_of(file, path)
+    with examine(path) as held:
+        return held.kind
 
 
 def header(path: str | os.PathLike) -> dict:
     """All that a file says about itself, without its arrays: kind, version, uuid, sizes, settings, lineage."""
-    with open_file(path) as file:
-        facts = {"kind": _kind_of(file, path)}
-        facts.update((name, _plain(name, value)) for name, value in file.attrs.items())
-        return facts
+    with opened(path) as held:
+        return held.facts
+
+
+def _check_regular(path):
+    """Pipes and devices may wait for ever; folders and empty files deserve a message of their own."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError) as error:
+        reason = "no such file" if isinstance(error, FileNotFoundError) else getattr(error, "strerror", None) or error
+        raise FileError(f"{path}: {reason}") from None
+    if stat.S_ISDIR(found.st_mode):
+        raise FileError(f"{path} is a folder, not a file of hpcgcn")
+    if not stat.S_ISREG(found.st_mode):
+        raise FileError(f"{path} is a pipe, socket or device; expected a regular file")
+    if not os.access(path, os.R_OK):
+        raise FileError(f"{path}: no permission to read it")
+    if found.st_size == 0:
+        raise FileError(f"{path} is empty (0 bytes): writing it may have failed; make it again")
 
 
 def source_uuid(path: str | os.PathLike) -> str:
@@ -70,39 +162,55 @@ def source_uuid(path: str | os.PathLike) -> str:
 
 
 def _open_h5(path) -> h5py.File:
-    if not os.path.exists(path):
-        raise FileError(f"{path}: no such file")
-    if os.path.isdir(path):
-        raise FileError(f"{path} is a folder, not a file of hpcgcn")
-    if not os.access(path, os.R_OK):
-        raise FileError(f"{path}: no permission to read it")
-    if os.path.getsize(path) == 0:
-        raise FileError(f"{path} is empty (0 bytes): writing it may have failed; make it again")
     if not h5py.is_hdf5(path):
         raise FileError(f"{path} is not an HDF5 file; `hpcgcn generate` and `hpcgcn partition` write the files needed")
     try:
         # Files never change once they have their name, and locks fail on many parallel file systems.
         return h5py.File(path, "r", locking=False)
-    except OSError as error:
+    except (OSError, RuntimeError, ValueError, KeyError) as error:
         cause = "truncated" if "truncated" in str(error) else "damaged"
         raise FileError(f"{path} is {cause} ({error}); copy it again or make it again") from error
 
 
 def _kind_of(file: h5py.File, path) -> str:
-    name = file.attrs.get("format", "")
+    name = _plain(file, "format")
     found = name.removeprefix(_PREFIX) if isinstance(name, str) else ""
     if found not in VERSIONS or not name.startswith(_PREFIX):
-        raise FileError(f"{path} is an HDF5 file, but not one of hpcgcn (its format is {name!r}, known are "
+        shown = repr(name)[:60]
+        raise FileError(f"{path} is an HDF5 file, but not one of hpcgcn (its format is {shown}, known are "
                         + ", ".join(_PREFIX + known for known in VERSIONS) + ")")
-    version = file.attrs.get("version")
-    if not isinstance(version, (int, np.integer)) or version != VERSIONS[found]:
-        raise FileError(f"{path} is a {found} file of version {version}; this hpcgcn ({hpcgcn.__version__}) reads "
+    version = _plain(file, "version")
+    if type(version) is not int or version != VERSIONS[found]:
+        raise FileError(f"{path} is a {found} file of version {str(version)[:60]}; this hpcgcn ({hpcgcn.__version__}) reads "
                         f"version {VERSIONS[found]}: make the file again, or use the release that wrote it")
     return found
 
 
-def _plain(name: str, value):
-    """An attribute as a plain Python value."""
-    if name in _JSON_ATTRIBUTES:
-        return json.loads(value)
-    return value.item() if isinstance(value, np.generic) else value
+def _schema_of(file: h5py.File, found: str) -> str:
+    """The schema of a file; those of checkpoints are of two."""
+    if found != "checkpoint":
+        return found
+    return "exchange" if _plain(file, "step") is None else "model"
+
+
+def _further(file: h5py.File, known: dict) -> dict:
+    """Attributes that no schema names, as far as they are plain values."""
+    found = {}
+    with contextlib.suppress(OSError, RuntimeError, KeyError):
+        for name in file.attrs:
+            if isinstance(name, str) and name.isprintable() and name not in known:
+                found[name] = _plain(file, name)
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _plain(file: h5py.File, name: str):
+    """An attribute's value, None if it is missing or not a plain value."""
+    try:
+        return plain_attribute(file, name)
+    except (Unfit, OSError, RuntimeError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _storable(text: str) -> str:
+    """A text as an attribute: not too long, and valid UTF-8 even if a file name in it is not."""
+    return text.encode("utf-8", "replace").decode()[:8192]

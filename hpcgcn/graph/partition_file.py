@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
+import h5py
 import numpy as np
 
 from hpcgcn.errors import ConfigError, FileError, GraphError
@@ -14,7 +15,7 @@ from hpcgcn.graph import checks
 from hpcgcn.graph.contents import lazy_features, read_feature_rows, shape_facts, write_contents
 from hpcgcn.graph.data import Graph, Part
 from hpcgcn.graph.datasets import content_checksum, write_array
-from hpcgcn.graph.header import open_file, write_header
+from hpcgcn.graph.header import kind, open_file, write_header
 
 
 def write_partition(path: str | os.PathLike, graph: Graph, assignment: np.ndarray, *, settings: dict,
@@ -42,9 +43,9 @@ def write_partition(path: str | os.PathLike, graph: Graph, assignment: np.ndarra
 
 def read_slice(path: str | os.PathLike, rank: int, n_parts: int, split_index: int = 0) -> Part:
     """The nodes that `rank` of `n_parts` owns: a part of a partition file, or an equal run of a graph file's nodes."""
-    with open_file(path) as file:
-        if file.attrs["format"] == "hpcgcn-partition":
-            return read_part(path, rank, n_parts, split_index)
+    if kind(path) == "partition":
+        return read_part(path, rank, n_parts, split_index)
+    with open_file(path, "graph") as file:
         n_nodes = len(file["indptr"]) - 1
         if n_parts > n_nodes:
             raise ConfigError(f"{path} has {n_nodes} nodes, fewer than the {n_parts} ranks that were started")
@@ -83,6 +84,7 @@ def _rows_of(file, offsets: np.ndarray, rank: int, split_index: int, original_id
              with_features: bool = True) -> Part:
     """The rows between two offsets, reading no others."""
     start, stop = int(offsets[rank]), int(offsets[rank + 1])
+    _check_ends(file)
     indptr = file["indptr"][start:stop + 1]
     first, last = int(indptr[0]), int(indptr[-1])
     return Part(offsets=offsets, rank=rank, indptr=indptr - first, indices=file["indices"][first:last],
@@ -130,10 +132,19 @@ def _check_split(path, file, split_index: int):
 
 def _checked_offsets(path, file) -> np.ndarray:
     offsets = file["offsets"][...]
-    bounds = (0, len(file["indptr"]) - 1, int(file.attrs["n_parts"]) + 1)
-    if (np.diff(offsets) <= 0).any() or (offsets[0], offsets[-1], len(offsets)) != bounds:
-        raise FileError(f"{path} is damaged: the offsets of its parts are wrong, or a part is empty; partition again")
+    for problem in checks.offset_problems(offsets, len(file["indptr"]) - 1):
+        raise FileError(f"{path} is damaged: {problem}; partition again")
     return offsets
+
+
+def _check_ends(file):
+    """The first and the last row end, which the slices of the ranks do not tell from others."""
+    groups = (file, file["features"]) if isinstance(file["features"], h5py.Group) else (file,)
+    for group in groups:
+        ends = (int(group["indptr"][0]), int(group["indptr"][-1]))
+        if ends != (0, len(group["indices"])):
+            raise ValueError(f"{group['indptr'].name} runs from {ends[0]} to {ends[1]}, not from 0 to the number of entries "
+                             f"({len(group['indices'])})")
 
 
 def _check_part(path, part: Part):
@@ -145,6 +156,8 @@ def _check_part(path, part: Part):
     found += checks.feature_problems(part.features)
     found += checks.label_problems(part.labels, part.n_classes)
     found += checks.split_problems(part.split, part.labels)
+    if part.n_owned and not (0 <= part.original_ids.min() and part.original_ids.max() < part.n_nodes):
+        found.append(f"original_ids must be in 0..{part.n_nodes - 1}")
     if found:
         raise FileError(f"part {part.rank} of {path} is damaged: " + "; ".join(found)
                         + f"; `hpcgcn info {path}` checks the whole file")

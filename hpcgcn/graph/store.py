@@ -6,16 +6,20 @@ import os
 from collections.abc import Iterable
 from dataclasses import replace
 
+import h5py
+import numpy as np
+
 from hpcgcn.errors import GraphError
 from hpcgcn.files.h5 import atomic_h5
 from hpcgcn.files.replace import Replaces, own_h5
-from hpcgcn.graph.checks import validate_graph, verify
+from hpcgcn.graph.checks import permutation_problems, validate_graph
 from hpcgcn.graph.contents import lazy_graph, read_feature_rows, reordered, shape_facts, write_contents
 from hpcgcn.graph.csr import invert
 from hpcgcn.graph.data import Graph
 from hpcgcn.graph.datasets import content_checksum
 from hpcgcn.graph.header import header, kind, open_file, write_header
 from hpcgcn.graph.partition_file import read_part, read_parts, read_slice, write_partition
+from hpcgcn.graph.verify import verify
 
 __all__ = ["header", "kind", "read_graph", "read_part", "read_parts", "read_slice", "read_structure", "validate_graph", "verify",
            "write_graph", "write_partition"]
@@ -42,9 +46,17 @@ def read_graph(path: str | os.PathLike) -> Graph:
     with open_file(path) as file:
         graph = _load(lazy_graph(file))
         _check(path, graph)
-        if kind(path) == "graph":
+        if "original_ids" not in file:
             return replace(graph, uuid=file.attrs["uuid"])
-        return replace(reordered(graph, invert(file["original_ids"][...])), uuid=file.attrs["source_uuid"])
+        return replace(reordered(graph, invert(read_original_ids(file))), uuid=file.attrs["source_uuid"])
+
+
+def read_original_ids(file: h5py.File) -> np.ndarray:
+    """The ids of a partition file's nodes in its graph file, a permutation; ValueError if they are not."""
+    ids = file["original_ids"][...]
+    for problem in permutation_problems(ids, len(ids)):
+        raise ValueError(problem)
+    return ids
 
 
 def read_structure(path: str | os.PathLike) -> Graph:

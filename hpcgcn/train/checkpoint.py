@@ -9,6 +9,7 @@ All is written into a hidden folder first; rank 0 renames it when every rank is 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 from dataclasses import dataclass
@@ -21,9 +22,15 @@ from hpcgcn.files.atomic import explained, sync
 from hpcgcn.files.h5 import atomic_h5
 from hpcgcn.files.replace import ANY_OF_THE_RUN
 from hpcgcn.files.tidy import is_temporary
-from hpcgcn.graph.header import header, open_file, write_header
+from hpcgcn.graph.datasets import checksum_problems, content_checksum, read_array, write_array
+from hpcgcn.graph.header import open_file, opened, write_header
 from hpcgcn.mpi.world import collective_errors
+from hpcgcn.nn.models import Shape
+from hpcgcn.train.model_file import Layout, fitting_shape, model_problems, read_layout, stored_config
 
+log = logging.getLogger(__name__)
+
+_ARRAYS = ("parameters", "m", "v", "rate_state")
 _NAME = re.compile(r"epoch-(\d{6,})")
 _FILE = re.compile(r"model\.h5|exchange-\d+-of-\d+\.h5")
 
@@ -117,15 +124,16 @@ def write_model(path: str, snapshot: Snapshot, specs, config: Config, command: s
                      step=snapshot.step, n_ranks=snapshot.n_ranks, multilabel=snapshot.multilabel, best_epoch=snapshot.best.epoch,
                      best_val=snapshot.best.val, best_test=snapshot.best.test)
         for name in ("parameters", "m", "v"):
-            file[name] = getattr(snapshot, name)
-        file["rate_state"] = np.array(snapshot.rate_state, np.float64)
+            write_array(file, name, getattr(snapshot, name))
+        write_array(file, "rate_state", np.array(snapshot.rate_state, np.float64))
         if snapshot.best.parameters is not None:
-            file["best_parameters"] = snapshot.best.parameters
+            write_array(file, "best_parameters", snapshot.best.parameters)
         layout = file.create_group("layout", track_order=True)
         at = 0
         for spec in specs:
-            layout.create_dataset(spec.name, data=np.array([at, *spec.shape], np.int64))
+            write_array(layout, spec.name, np.array([at, *spec.shape], np.int64))
             at += spec.size
+        file.attrs["checksum"] = content_checksum(file)
 
 
 def _write_exchanges(path: str, epoch: int, exchanges: dict, command: str):
@@ -133,46 +141,73 @@ def _write_exchanges(path: str, epoch: int, exchanges: dict, command: str):
         write_header(file, "checkpoint", command=command, epoch=epoch)
         for name, arrays in exchanges.items():
             for key, array in arrays.items():
-                file[f"{name}/{key}"] = array
+                write_array(file, f"{name}/{key}", array)
+        file.attrs["checksum"] = content_checksum(file)
 
 
 def load(folder: str) -> Snapshot:
-    """The model part of a checkpoint folder."""
-    path = os.path.join(folder, "model.h5")
-    with open_file(path, "checkpoint") as file:
-        facts = file.attrs
-        best = Best(int(facts["best_epoch"]), float(facts["best_val"]), float(facts["best_test"]),
-                    file["best_parameters"][...] if "best_parameters" in file else None)
-        return Snapshot(int(facts["epoch"]), file["parameters"][...], file["m"][...], file["v"][...], int(facts["step"]), best,
-                        file["rate_state"][...].tolist(), int(facts["n_ranks"]), bool(facts.get("multilabel", False)))
+    """The model part of a checkpoint folder, verified."""
+    with opened(os.path.join(folder, "model.h5"), "checkpoint", "model") as held:
+        file, facts = held.file, held.facts
+        arrays = {name: read_array(file[name]) for name in (*_ARRAYS, "best_parameters") if name in file}
+        for problem in model_problems(file, facts):
+            raise ValueError(problem)
+        best = Best(facts["best_epoch"], facts["best_val"], facts["best_test"], arrays.get("best_parameters"))
+        return Snapshot(facts["epoch"], arrays["parameters"], arrays["m"], arrays["v"], facts["step"], best,
+                        arrays["rate_state"].tolist(), facts["n_ranks"], facts.get("multilabel", False))
 
 
-def load_layout(folder: str) -> dict[str, tuple[int, tuple[int, ...]]]:
+def load_layout(folder: str) -> Layout:
     """{parameter: (where it begins in the flat array, its shape)} of a checkpoint folder, in order."""
-    with open_file(os.path.join(folder, "model.h5"), "checkpoint") as file:
-        entries = sorted((*entry[...].tolist(), name) for name, entry in file["layout"].items())
-        return {name: (at, tuple(shape)) for at, *shape, name in entries}
+    with open_file(os.path.join(folder, "model.h5"), "checkpoint", "model") as file:
+        return read_layout(file)
+
+
+def load_shape(folder: str, config: Config) -> Shape:
+    """The shape of the model in a checkpoint folder; CheckpointError if these settings are of another model."""
+    layout = load_layout(folder)
+    try:
+        return fitting_shape(config, layout)
+    except ValueError as error:
+        raise CheckpointError(f"{folder} holds the parameters of another model than its settings mean ({error}); use the "
+                              "config.toml that the run was trained with") from None
+
+
+def load_config(folder: str) -> Config:
+    """The settings of the run that wrote a checkpoint folder."""
+    with opened(os.path.join(folder, "model.h5"), "checkpoint", "model") as held:
+        return stored_config(held.facts["settings"])
 
 
 def load_exchanges(folder: str, rank: int, size: int) -> dict[str, dict[str, np.ndarray]] | None:
-    """This rank's exchange state, or None if the checkpoint has none for this number of ranks."""
+    """This rank's exchange state, verified, or None if the checkpoint has none for this number of ranks."""
     path = os.path.join(folder, exchange_name(rank, size))
     if not os.path.exists(path):
         return None
-    with open_file(path, "checkpoint") as file:
-        return {name: {key: group[key][...] for key in group} for name, group in file.items()}
+    with open_file(path, "checkpoint", "exchange") as file:
+        return {name: {key: read_array(array) for key, array in group.items()} for name, group in file.items()}
 
 
 def newest(folder: str) -> str | None:
-    """The newest checkpoint that can be read; damaged ones are passed over."""
-    for _, path in reversed(checkpoint_folders(folder)):
+    """The newest checkpoint that is whole in all its files; warns of those that are passed over."""
+    for epochs, path in reversed(checkpoint_folders(folder)):
         try:
-            for name in ("model.h5", *sorted(n for n in os.listdir(path) if n.startswith("exchange-"))):
-                header(os.path.join(path, name))
+            _verify(path, epochs)
             return path
-        except FileError:
-            continue
+        except FileError as error:
+            log.warning("%s is passed over: %s", path, error)
     return None
+
+
+def _verify(path: str, epochs: int):
+    """Raise FileError if any file of a checkpoint folder is damaged or of another epoch."""
+    load(path)
+    for name in ("model.h5", *sorted(name for name in os.listdir(path) if name.startswith("exchange-"))):
+        with opened(os.path.join(path, name), "checkpoint") as held:
+            for problem in checksum_problems(held.file):
+                raise ValueError(problem)
+            if held.facts["epoch"] != epochs:
+                raise ValueError(f"it is of epoch {held.facts['epoch']}")
 
 
 def fit(snapshot: Snapshot, size: int, where: str):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +12,6 @@ from hpcgcn.config.strategies import PipelineSettings
 from hpcgcn.errors import CheckpointError, ConfigError
 from hpcgcn.files.marker import run_uuid
 from hpcgcn.graph.data import Part
-from hpcgcn.graph.header import header
 from hpcgcn.mpi.runtime import Runtime
 from hpcgcn.mpi.world import collective_errors, on_root, world
 from hpcgcn.nn.models import parameter_specs
@@ -35,11 +33,10 @@ def find_checkpoint(path: str) -> tuple[Config, str]:
     if os.path.isdir(os.path.join(path, "checkpoints")):
         found = checkpoint.newest(os.path.join(path, "checkpoints"))
         if found is None:
-            raise CheckpointError(f"{path} has no checkpoint yet")
+            raise CheckpointError(f"{path} has no checkpoint that can be read")
         return make_config(toml_path=os.path.join(path, "config.toml")), found
     if os.path.exists(os.path.join(path, "model.h5")):
-        text = header(os.path.join(path, "model.h5"))["settings"]["config"]
-        return make_config(tomllib.loads(text), where=path), path
+        return checkpoint.load_config(path), path
     raise CheckpointError(f"{path} is neither the folder of a run (runs/NAME) nor a checkpoint (runs/NAME/checkpoints/epoch-...)")
 
 
@@ -120,10 +117,10 @@ def open_model(run: str | os.PathLike, graph: str | os.PathLike, which: str = "b
     part = load_part(comm, graph, config)
     with collective_errors(comm):
         snapshot = checkpoint.load(folder)
-        matrices = [shape for name, (_, shape) in checkpoint.load_layout(folder).items() if name.endswith(".weight")]
+        shape = checkpoint.load_shape(folder, config)
         values = snapshot.best.parameters if which == "best" and snapshot.best.parameters is not None else snapshot.parameters
     with collective_errors(comm):
-        return TrainedModel(config, part, values, (matrices[0][0], matrices[-1][1]), folder,
+        return TrainedModel(config, part, values, (shape.n_features, shape.n_classes), folder,
                             snapshot.multilabel, comm)
 
 

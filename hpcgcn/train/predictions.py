@@ -13,7 +13,9 @@ from hpcgcn.files.atomic import atomic_file
 from hpcgcn.files.h5 import atomic_h5
 from hpcgcn.files.replace import NOTHING, REMEDY, Replaces, any_but_ours, own_h5
 from hpcgcn.graph.contents import lazy_graph
+from hpcgcn.graph.datasets import content_checksum, write_array
 from hpcgcn.graph.header import open_file, source_uuid, write_header
+from hpcgcn.graph.store import read_original_ids
 
 
 def names_and_extra(graph: str) -> tuple[np.ndarray | None, dict]:
@@ -23,7 +25,7 @@ def names_and_extra(graph: str) -> tuple[np.ndarray | None, dict]:
         names = None if held.node_names is None else held.node_names[...]
         if names is not None and "original_ids" in file:
             ordered = np.empty_like(names)
-            ordered[file["original_ids"][...]] = names
+            ordered[read_original_ids(file)] = names
             names = ordered
         return names, held.extra
 
@@ -59,9 +61,10 @@ def write_predictions(path: str, what: str, rows: np.ndarray, layer: int, comman
         write_header(file, "predictions", command=command, settings={"what": what, "layer": layer},
                      n_nodes=len(rows), source_uuid=source_uuid(graph) if graph else "",
                      run_uuid=run)
-        file[what] = rows
+        write_array(file, what, rows)
         if names is not None:
-            file["node_names"] = names
+            write_array(file, "node_names", names)
+        file.attrs["checksum"] = content_checksum(file)
 
 
 def _write_csv(path: str, what: str, rows: np.ndarray, names: np.ndarray | None, extra: dict):

@@ -12,6 +12,7 @@ import numpy as np
 from hpcgcn.errors import ConfigError, FileError
 from hpcgcn.files.replace import check_target, own_h5
 from hpcgcn.graph import store
+from hpcgcn.graph.checks import part_balance
 from hpcgcn.graph.chunks import Chunking, chunks_a_way, cut_runs, make_chunking, way_of_graph
 from hpcgcn.graph.data import Graph, Part, SparseRows
 from hpcgcn.graph.divide import default_partition_path, divide
@@ -42,6 +43,19 @@ def load_part(comm, source, config) -> Part:
         path = on_root(comm, partition_beside, path, comm.size, config)
     with collective_errors(comm):
         part = store.read_part(path, comm.rank, comm.size, config.split_index)
+    return _checked_together(comm, path, part)
+
+
+def _checked_together(comm, path: str, part: Part) -> Part:
+    """The part, if the parts of all ranks go together: what no rank can see in its own. Collective."""
+    sums = np.zeros(2, np.uint64)
+    comm.Allreduce(part_balance(part), sums)
+    with collective_errors(comm):
+        if sums[0]:
+            raise FileError(f"{path} is damaged: original_ids are not a permutation of the nodes; partition again")
+        if sums[1]:
+            raise FileError(f"{path} is damaged: the graph is called undirected, but some edges are there one way only; "
+                            "partition again")
     return part
 
 
@@ -64,7 +78,7 @@ def _load_slice(comm, path: str, config) -> Part:
             part = without_rows(part) if comm.rank < n_sparse else part
             part.offsets = np.concatenate([np.zeros(n_sparse, np.int64), part.offsets])
             part.rank = comm.rank
-    return part
+    return _checked_together(comm, path, part)
 
 
 def _ways_and_chunks(comm, config) -> tuple[int, int]:
@@ -83,7 +97,8 @@ def _load_way(comm, path: str, config) -> Part:
     stage, way = divmod(comm.rank, ways)
     if on_root(comm, store.kind, path) == "partition":
         with collective_errors(comm):
-            return _way_of_parts(path, way, ways, stage == 0, comm.size, config)
+            part = _way_of_parts(path, way, ways, stage == 0, comm.size, config)
+        return _checked_together(comm, path, part)
     chunking = on_root(comm, lambda: _chunking(_checked_split(path, store.read_graph(path), config), ways, n_chunks, config))
     with collective_errors(comm):
         graph = store.read_graph(path) if stage == 0 else store.read_structure(path)

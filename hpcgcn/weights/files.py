@@ -147,14 +147,7 @@ def run_parameters(run: str, which: str = "best") -> tuple[Config, Shape, dict[s
     values = snapshot.best.parameters if which == "best" and snapshot.best.parameters is not None else snapshot.parameters
     parameters = {name: values[at:at + int(np.prod(shape))].reshape(shape)
                   for name, (at, shape) in checkpoint.load_layout(folder).items()}
-    return config, shape_of(config, parameters), parameters
-
-
-def shape_of(config: Config, parameters: dict[str, np.ndarray]) -> Shape:
-    """The shape of a run's model, with the widths that its graph gave it."""
-    first = parameters["input.weight" if "input.weight" in parameters else "conv1.weight"]
-    last = parameters["output.weight" if "output.weight" in parameters else f"conv{config.layers}.weight"]
-    return Shape.of(config, first.shape[0], last.shape[1])
+    return config, checkpoint.load_shape(folder, config), parameters
 
 
 def make_run(path: str, config: Config, found: Found):

@@ -83,7 +83,9 @@ def test_a_changed_byte_is_found(name, partition_file):
 def test_a_dataset_more_is_found(graph_file):
     edit(graph_file, lambda file: file.create_dataset("more", data=[1.0]))
     (problem,) = verify(graph_file)
-    assert "the datasets are not those that the file was written with" in problem
+    assert "/more does not belong here" in problem
+    with pytest.raises(FileError, match="/more does not belong here"):
+        read_graph(graph_file)
 
 
 @pytest.mark.parametrize("change, message", [
