@@ -73,7 +73,7 @@ class Table:
         """Number and text of the first line that is neither blank nor a comment, and the next such line."""
         found = []
         for first, chunk in Lines(self.path).chunks():
-            for number, line in enumerate(chunk.split(b"\n"), first):
+            for number, line in _filled(first, chunk):
                 text = decoded(self.path, number, line).strip("\r ")
                 if text and not text.startswith(_COMMENTS):
                     found.append((number, text))
@@ -95,7 +95,7 @@ class Table:
 
     def rows(self, first: int, chunk: bytes) -> Iterator[tuple[int, list[str]]]:
         """(line number, columns) of the rows of a chunk; a row of another length is refused."""
-        for number, line in enumerate(chunk.split(b"\n"), first):
+        for number, line in _filled(first, chunk):
             text = decoded(self.path, number, line).strip("\r\n")
             if not text.strip() or text.startswith(_COMMENTS):
                 continue
@@ -104,6 +104,13 @@ class Table:
                 raise bad(self.path, number, f"{len(row)} columns in {text[:60]!r}",
                           f"{self.n_columns} columns separated by {_NAMES[self.separator]}, as in line {self.first_line}")
             yield number, row
+
+
+def _filled(first: int, chunk: bytes) -> Iterator[tuple[int, bytes]]:
+    """(number, text) of the lines that are not blank; a file of millions of blank ones is read at once."""
+    if not chunk.isspace():
+        yield from ((number, line) for number, line in enumerate(chunk.split(b"\n"), first)
+                    if line and not line.isspace())
 
 
 def parse_integers(chunk: bytes, separator: str, n_columns: int) -> np.ndarray | None:
