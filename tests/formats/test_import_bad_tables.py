@@ -169,7 +169,7 @@ def test_a_matrix_that_announces_too_much(tmp_path, capsys):
 def test_the_source_is_not_overwritten(tmp_path, capsys):
     (tmp_path / "edges.csv").write_text("0,1\n")
     assert main(["import", str(tmp_path / "edges.csv"), "-o", str(tmp_path / "edges.csv")]) == 2
-    assert "one of the files to import" in capsys.readouterr().err and (tmp_path / "edges.csv").read_text() == "0,1\n"
+    assert "an input of this command" in capsys.readouterr().err and (tmp_path / "edges.csv").read_text() == "0,1\n"
 
 
 @pytest.mark.parametrize("name, text, words", [

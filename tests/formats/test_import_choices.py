@@ -24,7 +24,7 @@ from hpcgcn.graph.store import header, read_graph
 
 def imported(tmp_path, *arguments):
     output = tmp_path / "g.h5"
-    assert main(["import", *map(str, arguments), "-o", str(output)]) == 0
+    assert main(["import", *map(str, arguments), "-o", str(output), "--overwrite"]) == 0
     return read_graph(output)
 
 
