@@ -1,8 +1,9 @@
 """hpcgcn train: one graph in, one trained model out, on any number of ranks."""
 
-
-EPILOG = """exit codes: 0 done; 2 a mistake in what was given (one message says which); 75 stopped early at an epoch
-boundary (SIGTERM, SIGUSR1 or --time-limit) with a checkpoint: run the same command with --resume auto."""
+EPILOG = """exit codes: 0 done; 2 a mistake in what was given (one message says which); 75 stopped early
+at an epoch boundary with a checkpoint: run the same command with --resume auto. --time-limit, Ctrl-C
+without a launcher, SIGTERM and SIGUSR1 to a rank, and SIGUSR1 to mpiexec stop a run so; on SIGTERM or
+Ctrl-C Open MPI's mpiexec kills the ranks within a fraction of a second, and its exit code is 1."""
 
 
 def add_arguments(parser):

@@ -137,25 +137,3 @@ def _run_body(comm, function, *args) -> int:
         log.error("%s failed:\n%s", here(comm), traceback.format_exc())
         comm.Abort(1)
     return 1
-
-
-class StopRequest:
-    """Remembers SIGTERM and SIGUSR1 until the ranks agree on them at an epoch boundary."""
-
-    SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
-
-    def __init__(self):
-        self.received: str | None = None
-        self._previous = {}
-
-    def __enter__(self) -> "StopRequest":
-        for number in self.SIGNALS:
-            self._previous[number] = signal.signal(number, self._remember)
-        return self
-
-    def __exit__(self, *exc):
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-
-    def _remember(self, number, frame):
-        self.received = signal.Signals(number).name

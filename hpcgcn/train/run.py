@@ -15,8 +15,8 @@ from hpcgcn.errors import CheckpointError, ConfigError
 from hpcgcn.graph.data import Graph
 from hpcgcn.graph.in_memory import usable_graph
 from hpcgcn.logs import progress
-from hpcgcn.mpi.world import (EXIT_RUN_AGAIN, StopRequest, collective_errors, local_rank, on_root,
-                              world)
+from hpcgcn.mpi.stop import StopRequest
+from hpcgcn.mpi.world import EXIT_RUN_AGAIN, collective_errors, local_rank, on_root, world
 from hpcgcn.mpi.runtime import Runtime
 from hpcgcn.mpi.watchdog import Watchdog
 from hpcgcn.train import checkpoint

@@ -1,15 +1,18 @@
 """Signals, time limits and dead ranks: the job ends within seconds and goes on from its checkpoint."""
 
+import concurrent.futures
 import signal
 import subprocess
+import sys
 import time
 
 import numpy as np
 import pytest
-from launch import end, launch, ranks_of, start
+from launch import end, is_open_mpi, launch, rank_environment, ranks_of, start
 
 from hpcgcn.graph.generate import generate_sbm
 from hpcgcn.graph.store import write_graph
+from hpcgcn.mpi.stop import StopRequest
 from hpcgcn.train import checkpoint
 
 ARGS = ["hpcgcn", "train", "g.h5", "--hidden", "16", "--epochs", "3000", "--eval-every", "0", "--checkpoint-every", "20"]
@@ -97,3 +100,48 @@ def test_a_stopped_rank_is_named_and_the_job_ends(folder, tmp_path):
     assert len(said) == 1 and "rank 1 on host" in said[0] and "no sign of life" in said[0], said
     args = [*ARGS, "--name", "frozen", "--resume", "auto", "--epochs", str(checkpoints(folder, "frozen")[-1][0] + 5)]
     launch(3, args, cwd=folder).check()
+
+
+def test_ctrl_c_in_one_process_saves_as_sigterm_does(folder):
+    args = [sys.executable, "-m", *ARGS, "--epochs", "1000000", "--name", "interrupted"]
+    job = subprocess.Popen(args, cwd=folder, env=rank_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_for(lambda: checkpoints(folder, "interrupted"))
+        job.send_signal(signal.SIGINT)
+        stdout, stderr = job.communicate(timeout=60)
+    finally:
+        job.kill()
+    assert job.returncode == 75 and "stopped early" in stdout and "Traceback" not in stderr
+    assert stderr.count("stopping after this epoch, with a checkpoint") == 1
+    assert f"after {checkpoints(folder, 'interrupted')[-1][0]} of" in stdout
+
+
+def test_a_second_ctrl_c_interrupts_at_once():
+    with StopRequest() as request:
+        signal.raise_signal(signal.SIGINT)
+        assert request.received == "SIGINT"
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_a_run_in_another_thread_leaves_signals_alone():
+    found = []
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        def run():
+            with StopRequest() as request:
+                found.append((request.received, signal.getsignal(signal.SIGTERM)))
+        pool.submit(run).result()
+    assert found == [(None, signal.getsignal(signal.SIGTERM))]
+
+
+@pytest.mark.skipif(not is_open_mpi(), reason="other launchers do as they like with signals")
+def test_sigusr1_to_the_launcher_stops_all_ranks_with_a_checkpoint(folder):
+    job = start(2, [*ARGS, "--epochs", "1000000", "--name", "by-launcher"], cwd=folder)
+    try:
+        wait_for(lambda: checkpoints(folder, "by-launcher") and len(ranks_of("by-launcher")) == 2)
+        job.send_signal(signal.SIGUSR1)
+        assert job.wait(30) == 75
+    finally:
+        end(job)
