@@ -99,7 +99,7 @@ test-lab: $(TESTABLE)
 
 test-gpu: $(TESTABLE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[cuda12]'
-	$(BIN)/python -m pytest tests/cuda tests/operations -k cuda
+	HPCGCN_TEST_GPU=1 $(BIN)/python -m pytest tests/cuda tests/operations -k cuda
 
 cluster-deps:
 	jobs/lab/install-packages
