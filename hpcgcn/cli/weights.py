@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser):
     actions = parser.add_subparsers(dest="action", required=True, metavar="{export,import}")
     out = actions.add_parser("export", help="a run's weights as safetensors", allow_abbrev=False)
     out.add_argument("run", help="folder of a run (runs/NAME), or of one checkpoint")
-    out.add_argument("-o", "--output", required=True, metavar="FILE", help="safetensors file to write")
+    out.add_argument("-o", "--output", required=True, metavar="FILE", help="file to write, NAME.safetensors")
     out.add_argument("--to", choices=("pyg", "dgl", "hpcgcn"), default="pyg", help="whose names and layouts (pyg)")
     out.add_argument("--which", choices=("best", "last"), default="best",
                      help="parameters of the best validation, or the last (best)")
@@ -49,7 +49,8 @@ def _export(args: argparse.Namespace) -> int:
     from hpcgcn.nn.models import MODELS
     from hpcgcn.files.marker import run_uuid
     from hpcgcn.files.replace import check_target
-    from hpcgcn.weights.files import run_parameters, weights_replace, write_weights
+    from hpcgcn.weights.files import check_ending, run_parameters, weights_replace, write_weights
+    check_ending(args.output)
     run = run_uuid(args.run)
     replaces = weights_replace(run, args.overwrite)
     check_target(args.output, replaces, [args.run])

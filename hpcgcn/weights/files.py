@@ -104,6 +104,13 @@ def flat_values(found: Found) -> np.ndarray:
     return np.concatenate([value.ravel() for value in found.parameters.values()]).astype(np.float32)
 
 
+def check_ending(path: str | os.PathLike):
+    """Refuse a name that promises another format than the one that is written."""
+    if not os.fspath(path).endswith(".safetensors"):
+        raise ConfigError(f"cannot write {path}: weights are written as safetensors, which torch.load does not read; give a name "
+                          "that ends in .safetensors, and load it with safetensors.torch.load_file")
+
+
 def weights_replace(run: str, overwrite: bool = False) -> Replaces:
     """What the weights of a run (its uuid) may replace: weights of the same run, or of any."""
     def fits(path: str) -> bool:
@@ -117,7 +124,7 @@ def _metadata(path: str) -> dict[str, str]:
     """The notes of a safetensors file; none, if it is another file."""
     try:
         return read_tensors(path)[1]
-    except FileError:
+    except (FileError, ConfigError):
         return {}
 
 
@@ -130,6 +137,7 @@ def write_weights(path: str | os.PathLike, framework: str, shape: Shape,
     replaces: what may be there already, by default any weight file of hpcgcn.
     """
     from safetensors.numpy import save
+    check_ending(path)
     metadata = {"format": _FORMAT, "framework": framework, "model": shape.model, "layers": str(shape.layers),
                 "linear_layers": str(shape.linear_layers), "alpha": repr(shape.alpha), "lambda": repr(shape.lambda_),
                 "self_loops": "yes" if shape.self_loops else "no", "dropout": repr(shape.dropout), "run": run}
