@@ -26,7 +26,8 @@ def graph_file(tmp_path, directed=False, labelled=True):
 
 
 def predict(tmp_path, weights, graph, *flags):
-    assert main(["predict", "--weights", str(weights), graph, "--what", "logits", "-o", str(tmp_path / "p.h5"), *flags]) == 0
+    assert main(["predict", "--weights", str(weights), graph, "--what", "logits",
+                 "-o", str(tmp_path / "p.h5"), "--overwrite", *flags]) == 0
     with h5py.File(tmp_path / "p.h5") as file:
         return file["logits"][...]
 
