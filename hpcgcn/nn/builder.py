@@ -7,15 +7,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpcgcn import philox
-from hpcgcn.nn.fields import Field, Workspace
+from hpcgcn.nn.fields import Array, Field
 from hpcgcn.nn.model import Hop, Model
 from hpcgcn.nn.parameters import Parameters
-from hpcgcn.nn.steps import Bias, Dropout, Epilogue, Linear, SparseInput, SparseLinear
+from hpcgcn.nn.steps import (Bias, Dropout, Epilogue, LayerNorm, Linear, SparseInput,
+                             SparseLinear)
 
 
 @dataclass
 class Inputs:
-    """What the rows bring: dense features (and their aggregate, if precomputed) or sparse ones, and global ids."""
+    """What the rows bring: dense features (and their aggregate, if precomputed) or sparse ones, and global ids.
+
+    Where they are not there yet, an Array of fields.py stands for the dense ones.
+    """
 
     ids: object                      # (n_rows,) int64
     dense: object = None             # (n_rows, n_features)
@@ -24,16 +28,41 @@ class Inputs:
 
 
 class Builder:
-    """Collects a model's steps and hops in the order of the forward pass. Parameters are given by name."""
+    """Collects a model's steps and hops in the order of the forward pass. Parameters are given by name.
 
-    def __init__(self, backend, shape, parameters: Parameters, workspace: Workspace, inputs: Inputs):
+    Arrays are planned, not allocated: nothing here needs memory.
+    """
+
+    def __init__(self, backend, shape, parameters: Parameters, n_rows: int, inputs: Inputs):
         self.backend, self.shape, self.parameters = backend, shape, parameters
-        self.workspace, self.inputs = workspace, inputs
-        self.field = workspace.field
+        self.n_rows, self.inputs = n_rows, inputs
         self.threshold = philox.dropout_threshold(shape.dropout)
         self.blocks, self.hops, self.embeddings = [[]], [], []
-        self.ones = None
+        self._constants = {}
 
+    # -- arrays ---------------------------------------------------------------------------------------------
+    def field(self, name: str, width: int, *, gradient: bool = True, grad_of: Field | None = None) -> Field:
+        """A field of its own; with `grad_of` its gradient is in the same array as another field's."""
+        value = Array(name, (self.n_rows, width))
+        if grad_of is not None:
+            return Field(name, value, grad_of.planned_grad)
+        return Field(name, value, Array(f"d{name}", value.shape, gradient=True) if gradient else None)
+
+    def in_place(self, name: str, of: Field) -> Field:
+        """A field in the arrays of another one, for the target of a step that works in place."""
+        return Field(name, of.planned_value, of.planned_grad)
+
+    def _constant(self, name: str, shape: tuple[int, int], fill) -> Array:
+        """An array that all steps of the model share."""
+        if name not in self._constants:
+            self._constants[name] = Array(name, shape, fill=fill)
+        return self._constants[name]
+
+    def identity(self, width: int) -> Array:
+        """The identity matrix."""
+        return self._constant(f"identity {width}", (width, width), lambda: np.eye(width))
+
+    # -- steps and hops -------------------------------------------------------------------------------------
     def add(self, step):
         """Append a step to the current block."""
         self.blocks[-1].append(step)
@@ -47,12 +76,11 @@ class Builder:
 
     def input_field(self, value, stream: int = 0) -> Field:
         """Dense input rows with dropout, as a field without gradient."""
-        width = value.shape[1]
-        source = Field("input", value, None, width)
+        source = Field.of("input", value)
         if not self.threshold:
             return source
-        dropped = self.field("dropped input", stream, width, grad=None)
-        self.add(Dropout(self.backend, source, dropped, self.inputs.ids, 1, self.threshold, stream))
+        dropped = self.field("dropped input", source.width, gradient=False)
+        self.dropout(source, dropped, 1, stream)
         return dropped
 
     def input_source(self):
@@ -66,6 +94,10 @@ class Builder:
         """Is this the sparse input? It can be multiplied by a weight, and not be aggregated."""
         return isinstance(source, SparseInput)
 
+    def dropout(self, source: Field, target: Field, layer: int, stream: int = 0):
+        """target = dropout(source), drawn for this layer and random stream."""
+        self.add(Dropout(self.backend, source, target, self.inputs.ids, layer, self.threshold, stream))
+
     def linear(self, source, target: Field, weight: str, adds=False, draws=True):
         """target (+)= source @ weight; of the sparse input, `draws` renews the dropout."""
         if self.is_sparse(source):
@@ -73,28 +105,30 @@ class Builder:
         else:
             self.add(Linear(self.backend, source, target, self.parameters[weight], adds))
 
-    def epilogue(self, source: Field, target: Field, dropout_layer: int, bias: str | None = None,
-                 norm: int | None = None, keep_source=False, dropout=True, maker=None):
-        """Bias, norm, ReLU, dropout; norm keeps its normalised rows in the source's array unless that is needed."""
-        norms = xhat = rstd = None
+    def epilogue(self, source: Field, target: Field, layer: int, *, bias: str | None = None,
+                 norm: int | None = None, keep_source=False, dropout=True, recompute_from=None):
+        """Bias, norm, ReLU and dropout (drawn for `layer`) in one step.
+
+        A norm keeps its normalised rows in the source's array, unless that is read later (`keep_source`).
+        """
+        layer_norm = None
         if norm:
-            norms = (self.parameters[f"norm{norm}.gamma"], self.parameters[f"norm{norm}.beta"])
-            xhat = self.workspace.array(source.width) if keep_source else source.value
-            rstd = self.workspace.vector()
-        self.add(Epilogue(self.backend, source, target, self.inputs.ids, dropout_layer,
-                          self.threshold if dropout else 0, self.parameters[bias] if bias else None, norms,
-                          xhat, rstd, maker))
+            xhat = Array("xhat", (self.n_rows, source.width)) if keep_source else source.planned_value
+            layer_norm = LayerNorm(self.parameters[f"norm{norm}.gamma"], self.parameters[f"norm{norm}.beta"],
+                                   xhat, Array("rstd", (self.n_rows,)))
+        self.add(Epilogue(self.backend, source, target, self.inputs.ids, layer,
+                          self.threshold if dropout else 0, bias=self.parameters[bias] if bias else None,
+                          norm=layer_norm, recompute_from=recompute_from))
 
     def bias(self, target: Field, name: str):
         """target += bias."""
-        if self.ones is None:
-            self.ones = self.backend.zeros((self.workspace.n_rows, 1))
-            self.backend.copy(np.ones(self.ones.shape, self.backend.dtype), self.ones)
-        self.add(Bias(self.backend, target, self.parameters[name], self.ones))
+        shape = (self.n_rows, 1)
+        ones = self._constant("ones", shape, lambda: np.ones(shape))
+        self.add(Bias(self.backend, target, self.parameters[name], ones))
 
     def output(self, source: Field) -> Field:
         """The linear output layer: logits = source @ output.weight + output.bias."""
-        logits = self.field("logits", 0, self.shape.n_classes)
+        logits = self.field("logits", self.shape.n_classes)
         self.linear(source, logits, "output.weight")
         self.bias(logits, "output.bias")
         return logits

@@ -1,21 +1,95 @@
-"""Arrays indexed by row that steps read and write: a value going forward, a gradient going back.
+"""Arrays that are planned before they exist, and fields: pairs of them, indexed by row.
 
-Activations live here and not in layers, because the blocks of rows of backward are not those of forward.
+A field has a value going forward and a gradient going back. Activations live in fields and not in
+layers, because the blocks of rows of backward are not those of forward.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+
+class Array:
+    """A dense array of a model: its shape is known from the start, its memory comes from a plan.
+
+    `per_row`: steps touch the rows that they are given and no others. `fill`: a function that gives
+    the contents of a constant. `given`: an array of the caller's, for which a plan has no memory.
+    """
+
+    def __init__(self, name: str, shape: tuple[int, ...], *, gradient: bool = False,
+                 per_row: bool = True, fill: Callable[[], np.ndarray] | None = None, given=None):
+        self.name, self.shape, self.gradient = name, tuple(shape), gradient
+        self.per_row, self.fill = per_row, fill
+        self.is_given, self._data = given is not None, given
+
+    @classmethod
+    def of(cls, name: str, data) -> "Array":
+        """An array that exists already, as one of a plan."""
+        return data if isinstance(data, cls) else cls(name, data.shape, given=data)
+
+    @classmethod
+    def elsewhere(cls, name: str, shape: tuple[int, ...]) -> "Array":
+        """An array of the caller's that is not here: another rank has it, or it is not made yet."""
+        array = cls(name, shape)
+        array.is_given = True
+        return array
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return int(np.prod(self.shape))
+
+    @property
+    def bound(self) -> bool:
+        """Does it have memory?"""
+        return self._data is not None
+
+    @property
+    def data(self):
+        """The backend's array."""
+        if self._data is None:
+            raise RuntimeError(f"the array {self.name} {self.shape} is planned, but has no memory here")
+        return self._data
+
+    def bind(self, data):
+        """Give it memory: an array of the backend of the same shape."""
+        self._data = data
 
 
 class Field:
     """A row array: `value` and `grad` are (n_rows, width); grad is None where no gradient is wanted.
 
-    Several consumers may read a field; in backward each adds its share. The last consumer in forward order comes first
-    in backward, so it overwrites and the others add: `reads` keeps the consumers in forward order.
+    Several consumers may read a field; in backward each adds its share. The last consumer in forward
+    order comes first in backward, so it overwrites and the others add: `reads` keeps the consumers in
+    forward order. Fields may have arrays in common: a step that works in place says so by that.
     """
 
-    def __init__(self, name: str, value, grad, width: int):
-        self.name, self.value, self.grad, self.width = name, value, grad, width
+    def __init__(self, name: str, value: Array, grad: Array | None):
+        self.name, self.width = name, value.shape[1]
+        self.planned_value, self.planned_grad = value, grad
         self.reads = []
+
+    @classmethod
+    def of(cls, name: str, value, grad=None) -> "Field":
+        """A field over arrays of the backend that exist already."""
+        return cls(name, Array.of(name, value), None if grad is None else Array.of(f"d{name}", grad))
+
+    @property
+    def value(self):
+        """The backend's array of values."""
+        return self.planned_value.data
+
+    @property
+    def grad(self):
+        """The backend's array of gradients, or None."""
+        return None if self.planned_grad is None else self.planned_grad.data
+
+    @property
+    def wants_gradient(self) -> bool:
+        """Does backward compute its gradient?"""
+        return self.planned_grad is not None
 
     def read_by(self, consumer):
         """Register a consumer; call in forward order."""
@@ -24,40 +98,3 @@ class Field:
     def adds(self, consumer) -> bool:
         """Must this consumer add to the gradient (True), or overwrite it?"""
         return consumer is not self.reads[-1]
-
-
-class Workspace:
-    """Allocates fields once. Gradients of layers that are never alive together share storage."""
-
-    GENERATIONS = 3    # layer l's gradients may be needed while l-1 and l-2 are written (see parallel/partition.py)
-
-    def __init__(self, backend, n_rows: int, share_gradients: bool = True):
-        self.backend, self.n_rows, self.share = backend, n_rows, share_gradients
-        self._storage = {}
-
-    def _shared(self, role: str, layer: int, width: int):
-        generation = layer % self.GENERATIONS if self.share else layer
-        slot = (role, generation, width)
-        if slot not in self._storage:
-            self._storage[slot] = self.backend.zeros((self.n_rows, width))
-        return self._storage[slot]
-
-    def array(self, width: int, dtype=None):
-        """An array of its own."""
-        return self.backend.zeros((self.n_rows, width), dtype)
-
-    def scratch(self, role: str, layer: int, width: int):
-        """An array that layers three apart share."""
-        return self._shared(role, layer, width)
-
-    def field(self, name: str, layer: int, width: int, *, value=None, grad="new", scratch=False) -> Field:
-        """A field; `value` or `grad` may be another field's array, grad None if no gradient is wanted."""
-        if value is None:
-            value = self._shared("value " + name, layer, width) if scratch else self.array(width)
-        if isinstance(grad, str):
-            grad = self._shared("grad " + name, layer, width)
-        return Field(name, value, grad, width)
-
-    def vector(self):
-        """A (n_rows,) array."""
-        return self.backend.zeros((self.n_rows,))

@@ -22,6 +22,14 @@ class Hop:
     source: Field
     target: Field
 
+    adds = False                     # declared like a step's (steps/base.py)
+    reads_features = False
+
+    @property
+    def reads(self) -> list[Field]:
+        """The fields whose values it reads."""
+        return [self.source]
+
 
 @dataclass
 class Model:

@@ -136,4 +136,4 @@ def reuse(matrix) -> float:
 
 def gathers_gradient(hop: Hop) -> bool:
     """Does this hop carry gradients back? Not if its input is the features themselves."""
-    return hop.source.grad is not None
+    return hop.source.wants_gradient

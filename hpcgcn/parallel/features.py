@@ -22,7 +22,7 @@ import numpy as np
 from hpcgcn.exchange.exchange import Exchange
 from hpcgcn.exchange.types import Policy
 from hpcgcn.mpi.runtime import Runtime
-from hpcgcn.nn.steps import Epilogue
+from hpcgcn.nn.plan import element_wise_between
 from hpcgcn.parallel.base import Aggregation, Strategy, gathers_gradient, scales
 from hpcgcn.parallel.slices import Between, Layout, Slices
 from hpcgcn.parallel.transposes import BACKWARD, FORWARD, Transposes
@@ -108,17 +108,6 @@ class TransposedAggregation(Aggregation):
         if self.whole is not None:
             backend.axpby(1.0, self.out[start:stop], 1.0, target, self.out[start:stop])
         return start, stop
-
-
-def element_wise_between(model) -> dict[int, Epilogue]:
-    """The steps that are all there is between a hop and the next, by the number of the first, if they are element-wise."""
-    found = {}
-    for hop, following in zip(model.hops, model.hops[1:]):
-        steps = model.blocks[hop.number]
-        if (len(steps) == 1 and isinstance(steps[0], Epilogue) and steps[0].norm is None
-                and hop.target.reads == steps and steps[0].target.reads == [following]):
-            found[hop.number] = steps[0]
-    return found
 
 
 class FeatureStrategy(Strategy):

@@ -11,8 +11,9 @@ from hpcgcn.exchange.policies import plain_policy
 from hpcgcn.graph.data import TRAIN, Part, SparseRows
 from hpcgcn.graph.local import build_local
 from hpcgcn.graph.whole import build_whole
-from hpcgcn.nn.fields import Field, Workspace
+from hpcgcn.nn.fields import Field
 from hpcgcn.nn.models import Hop, Inputs, Model, Shape, build_model
+from hpcgcn.nn.plan import Plan, whole_line
 from hpcgcn.nn.steps import PassContext
 from hpcgcn.parallel.features import FeatureStrategy
 from hpcgcn.parallel.partition import PartitionStrategy
@@ -57,8 +58,9 @@ class Engine:
         self.labels = self._labels(part)
         self.ids = backend.from_host(self.local.ids)
         inputs = self._inputs(part, precompute)
-        workspace = Workspace(backend, self.local.n_owned)
-        self.model = build_model(backend, shape, parameters, workspace, inputs)
+        self.model = build_model(backend, shape, parameters, self.local.n_owned, inputs)
+        self.plan = Plan(whole_line(self.model))
+        self.plan.bind(backend)
         # Training's exchanges depend on the hops' widths and on how many rows travel: known only now.
         self.policies = make_policies(self) if make_policies else None
         if parallel == "features" and not n_blocks:
@@ -122,9 +124,8 @@ class Engine:
 
     def _aggregate_once(self, rows):
         """A @ rows, exactly: layer 1's aggregation of every epoch to come."""
-        width = rows.shape[1]
-        target = Field("aggregated input", self.backend.zeros(rows.shape), None, width)
-        source = Field("input", rows, None, width)
+        target = Field.of("aggregated input", self.backend.zeros(rows.shape))
+        source = Field.of("input", rows)
         once = Model(self.shape, self.parameters, [[], []], [Hop(0, source, target)], target, [])
         strategy, context = self._strategy(once, None), PassContext(self.seed, 0, False)
         for block in strategy.blocks:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hpcgcn.mpi.runtime import Runtime
-from hpcgcn.nn.parameters import Parameters, StageParameters
+from hpcgcn.nn.parameters import Parameters
 
 
 class Replicated:
@@ -41,9 +41,9 @@ class Replicated:
 class Staged(Replicated):
     """Every stage holds its own parameters; the ways of a stage share them."""
 
-    def __init__(self, grid, parameters: StageParameters):
+    def __init__(self, grid, parameters: Parameters):
         self.grid, self.parameters = grid, parameters
-        self.specs = parameters.whole_specs
+        self.specs = parameters.all_specs
         self.size = sum(spec.size for spec in self.specs)
         self.sizes = grid.stages.comm.allgather(parameters.size)
 
@@ -61,4 +61,4 @@ class Staged(Replicated):
         return found
 
     def own(self, array: np.ndarray) -> np.ndarray:
-        return array[self.parameters.begin:self.parameters.begin + self.parameters.size]
+        return array[self.parameters.offset:self.parameters.offset + self.parameters.size]

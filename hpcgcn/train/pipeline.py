@@ -9,15 +9,16 @@ import numpy as np
 from hpcgcn.exchange.policies import plain_policy
 from hpcgcn.graph.data import Part, SparseRows
 from hpcgcn.graph.local import build_local
+from hpcgcn.nn.fields import Array
 from hpcgcn.nn.models import Inputs, Shape, build_model
-from hpcgcn.nn.parameters import Parameter, StageParameters
+from hpcgcn.nn.parameters import Parameters
 from hpcgcn.nn.steps import PassContext
 from hpcgcn.parallel.layers.costs import measure_units
 from hpcgcn.parallel.layers.chunk_schedule import chunk_order, free_schedule, historical_entries, waiting_schedules
 from hpcgcn.parallel.layers.division import StagePlan, balance, check_stages, find_cuts, stage_plan
 from hpcgcn.parallel.layers.grid import Grid
 from hpcgcn.parallel.layers.matrices import ChunkedGraph
-from hpcgcn.parallel.layers.storage import PlannedArray, PlannedWorkspace
+from hpcgcn.parallel.layers.storage import plan_stage
 from hpcgcn.parallel.layers.strategy import PipelineStrategy
 from hpcgcn.train.engine import Engine, Labels
 
@@ -46,7 +47,7 @@ class PipelineSettings:
 class PipelineEngine(Engine):
     """This rank's stage and way. `comm` is the communicator of its ways; `ends` a division made before (see balance)."""
 
-    def __init__(self, grid: Grid, backend, part: Part, shape: Shape, parameters: StageParameters, *, seed: int,
+    def __init__(self, grid: Grid, backend, part: Part, shape: Shape, parameters: Parameters, *, seed: int,
                  settings: PipelineSettings, precompute: bool, ends: list[int] | None = None, make_policies=None):
         self.grid, self.backend, self.shape, self.parameters = grid, backend, shape, parameters
         self.runtime, self.comm = grid.ways, grid.ways.comm
@@ -59,18 +60,19 @@ class PipelineEngine(Engine):
         self.labels = self._labels(part)
         self.ids = backend.from_host(self.local.ids)
         inputs = self._inputs(part, precompute) if grid.first else self._no_inputs(part, precompute)
-        workspace = PlannedWorkspace(backend, self.local.n_owned)
-        self.model = build_model(backend, shape, parameters, workspace, inputs)
+        self.model = build_model(backend, shape, parameters, self.local.n_owned, inputs)
         self.ends, plans = self._divide(inputs, ends)
         plan = plans[grid.stage]
-        parameters.claim(_parameter_names(plan))
-        workspace.make(plan.items, plan.received + plan.sent, settings.recomputes)
+        self.plan = plan_stage(plan, settings.recomputes, settings.history and not settings.zero_gradients,
+                               self.model.logits if grid.last else None)
+        parameters.allocate({p.spec.name for p in self.plan.parameters})
+        self.plan.bind(backend)
         self.policies = make_policies(self) if make_policies else None
         plain = plain_policy()
         policies = self.policies or (lambda hop, direction: plain)
         self.strategy = PipelineStrategy(grid, backend, self.graph, self.model, plan, policies, plain, settings, seed,
                                          grid.world)
-        self.loss_gradient = self._loss_gradient() if grid.last else None
+        self.loss_gradient = self.plan.loss_gradient.data if grid.last else None
         self._prepare_schedules([len(p.hops) for p in plans])
         self.reads_by_age = {}           # entries that were read, by the age of what they found in epochs
 
@@ -84,7 +86,7 @@ class PipelineEngine(Engine):
         """Later stages plan the first layer like all others, but have no features."""
         if isinstance(part.features, SparseRows) and not precompute:
             return Inputs(self.ids, sparse=part.features)
-        planned = [PlannedArray((self.local.n_owned, part.n_features)) for _ in range(2)]
+        planned = [Array.elsewhere("input", (self.local.n_owned, part.n_features)) for _ in range(2)]
         return Inputs(self.ids, dense=planned[0], aggregated=planned[1] if precompute else None)
 
     def _divide(self, inputs: Inputs, ends: list[int] | None) -> tuple[list[int], list[StagePlan]]:
@@ -130,14 +132,6 @@ class PipelineEngine(Engine):
     def order(self, epoch: int) -> list[int]:
         return chunk_order(self.seed, epoch, self.graph.n_chunks, self.settings.shuffle)
 
-    def _loss_gradient(self):
-        """Where the loss leaves its gradient: not in the logits' own array if a hop gathers from that. A chunk must find there
-        what the rule of history says, and not what the loss already knows of chunks that come later."""
-        logits = self.model.logits
-        if any(hop.target.grad is logits.grad for hop in self.strategy.plan.hops):
-            return self.backend.zeros(logits.grad.shape)
-        return logits.grad
-
     def _hand_over_loss(self, rows):
         """A chunk's turn in backward has come."""
         if self.loss_gradient is not self.model.logits.grad:
@@ -172,11 +166,3 @@ class PipelineEngine(Engine):
                 "hops_of_stages": self.grid.stages.comm.allgather(self.strategy.stage.n_hops), "units_end": self.ends,
                 "bubble_predicted": (n_stages - 1) / (n_chunks + n_stages - 1),
                 "reads_by_age": {str(age): n / total for age, n in self.reads_by_age.items()} if total else {}}
-
-
-def _parameter_names(plan: StagePlan) -> set[str]:
-    found = set()
-    for item in plan.items:
-        for value in vars(item).values():
-            found |= {p.spec.name for p in (value if isinstance(value, tuple) else (value,)) if isinstance(p, Parameter)}
-    return found

@@ -17,7 +17,7 @@ from hpcgcn.graph.local import restrict
 from hpcgcn.mpi.runtime import Runtime
 from hpcgcn.mpi.world import collective_errors
 from hpcgcn.nn.models import Shape, parameter_specs, precomputes_input
-from hpcgcn.nn.parameters import Adam, Parameters, StageParameters, clip_gradient
+from hpcgcn.nn.parameters import Adam, Parameters, clip_gradient
 from hpcgcn.parallel.layers.grid import make_grid
 from hpcgcn.train import checkpoint
 from hpcgcn.train.accounting import EpochLedger, bubble_share
@@ -66,8 +66,7 @@ class Trainer:
         self.shape = model_shape(config, part)
         self.layered = config.parallel == "layers"
         self.grid = make_grid(runtime, config.ways, config.stages) if self.layered else None
-        kind = StageParameters if self.layered else Parameters
-        self.parameters = kind(backend, parameter_specs(self.shape), config.seed)
+        self.parameters = Parameters(backend, parameter_specs(self.shape), config.seed, allocate=not self.layered)
         training_part = restrict(self.grid.ways.comm if self.layered else comm, part, part.split == TRAIN) if config.inductive else part
         self.engine = self._engine(training_part, precomputes(config, part), self._policies, chosen)
         if self.engine.labels.n_train == 0:
@@ -100,7 +99,7 @@ class Trainer:
         """Training's exchange policies, once the hops and the number of rows that travel are known."""
         rows = engine.comm.allreduce(engine.local.rows_sent)
         widths = [(hop.number, hop.source.width) for hop in engine.model.hops]
-        widths += [(hop.number, hop.source.width) for hop in engine.model.hops if hop.source.grad is not None]
+        widths += [(hop.number, hop.source.width) for hop in engine.model.hops if hop.source.wants_gradient]
         return make_policies(self.config, rows, widths, self.backend.dtype.itemsize, engine.comm.size)
 
     @property

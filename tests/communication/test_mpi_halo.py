@@ -113,8 +113,8 @@ def test_aggregations_are_the_matrix_and_its_transpose(runtime, local, normalisa
     x, dz = rng.standard_normal((graph.n_nodes, WIDTH)), rng.standard_normal((graph.n_nodes, WIDTH))
     before = rng.standard_normal((graph.n_nodes, WIDTH))
     matrix = matrix_of(graph, normalisation, self_loops=True)
-    source = Field("h", x[mine.ids].copy(), before[mine.ids].copy(), WIDTH)
-    target = Field("z", np.zeros((mine.n_owned, WIDTH)), dz[mine.ids].copy(), WIDTH)
+    source = Field.of("h", x[mine.ids].copy(), before[mine.ids].copy())
+    target = Field.of("z", np.zeros((mine.n_owned, WIDTH)), dz[mine.ids].copy())
     hop = Hop(1, source, target)
     source.read_by(hop)
     source.read_by("a later consumer: the hop adds to the gradient")
@@ -156,7 +156,7 @@ def test_the_last_hop_of_training_makes_the_rows_that_the_loss_looks_at(runtime,
     trains = graph.split[0][mine.ids] == TRAIN
     np.testing.assert_array_equal(mine.trains, trains)
     backend, plain = ReferenceBackend(np.float64), Policy(make_codec("fp32"), Schedule(1.0))
-    fields = [Field(name, np.zeros((mine.n_owned, WIDTH)), np.zeros((mine.n_owned, WIDTH)), WIDTH) for name in "abc"]
+    fields = [Field.of(name, np.zeros((mine.n_owned, WIDTH)), np.zeros((mine.n_owned, WIDTH))) for name in "abc"]
     hops = [Hop(number, fields[number - 1], fields[number]) for number in (1, 2)]
     model = Model(Shape("gcn", WIDTH, WIDTH, 2, WIDTH), None, [[], [], []], hops, fields[-1], [])
     for hop in hops:

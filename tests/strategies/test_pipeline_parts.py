@@ -12,11 +12,11 @@ from hpcgcn.graph import chunks
 from hpcgcn.graph.chunks import chunk_parts, cut_runs, make_chunking, way_of_graph
 from hpcgcn.graph.generate import generate_sbm
 from hpcgcn.nn.models import Hop, Inputs, Shape, build_model, parameter_specs
-from hpcgcn.nn.parameters import Parameters, StageParameters
+from hpcgcn.nn.parameters import Parameters
 from hpcgcn.parallel.layers.chunk_schedule import chunk_order, free_schedule, historical_entries, waiting_schedule, waiting_schedules
 from hpcgcn.parallel.layers.division import balance, find_cuts, line_of, stage_plan
 from hpcgcn.parallel.layers.grid import grid_shape
-from hpcgcn.parallel.layers.storage import PlannedArray, PlannedWorkspace
+from hpcgcn.parallel.layers.storage import plan_stage
 from hpcgcn.train.accounting import ages_line
 
 BACKEND = ReferenceBackend(np.float32)
@@ -97,27 +97,27 @@ def planned(model: str, layers: int = 4, sparse: bool = False, **more):
     features = {"sparse": graph.features} if sparse else {"dense": BACKEND.from_host(np.float32(graph.features))}
     if model in ("gcn", "sage") and not sparse:
         features["aggregated"] = features["dense"]
-    parameters, workspace = StageParameters(BACKEND, parameter_specs(shape), 0), PlannedWorkspace(BACKEND, graph.n_nodes)
-    return build_model(BACKEND, shape, parameters, workspace, Inputs(np.arange(graph.n_nodes), **features)), workspace, parameters
+    parameters = Parameters(BACKEND, parameter_specs(shape), 0, allocate=False)
+    return build_model(BACKEND, shape, parameters, graph.n_nodes, Inputs(np.arange(graph.n_nodes), **features))
 
 
 @pytest.mark.parametrize("model, crossing", [("gcnii", [["h0"], ["e", "h0"], ["e", "h0"], ["e", "h0"]]), ("resgcn", [["stream"]] * 4),
                                              ("gcn", [["e"], ["e"], ["u"]]), ("sage", [["e"], ["e"], ["e"]])])
 def test_as_little_as_possible_crosses_a_cut(model, crossing):
-    cuts = find_cuts(planned(model)[0])
+    cuts = find_cuts(planned(model))
     assert [sorted(field.name for field in cut.fields) for cut in cuts] == crossing
     assert len({cut.position for cut in cuts}) == len(cuts)
 
 
 def test_features_stay_on_the_first_stage():
-    model, _, _ = planned("sage", sparse=True)
-    reads = [k for k, item in enumerate(line_of(model)) if getattr(item, "reads_features", False)]
+    model = planned("sage", sparse=True)
+    reads = [k for k, item in enumerate(line_of(model)) if item.reads_features]
     assert all(cut.position > max(reads) for cut in find_cuts(model)) and len(reads) == 2
 
 
 @pytest.mark.parametrize("model", ["gcn", "sage", "gcnii", "resgcn"])
 def test_stages_share_a_model_out(model):
-    whole, _, parameters = planned(model, layers=6)
+    whole = planned(model, layers=6)
     cuts = find_cuts(whole)
     plans = [stage_plan(whole, cuts, [1, 3, len(cuts) + 1], stage) for stage in range(3)]
     assert [id(item) for plan in plans for item in plan.items if isinstance(item, Hop)] == [id(hop) for hop in whole.hops]
@@ -141,34 +141,46 @@ def test_the_most_expensive_stage_costs_least():
         assert found in every and worst(found) == pytest.approx(min(map(worst, every)))
 
 
-def test_a_stage_makes_its_own_arrays_and_parameters():
-    model, workspace, parameters = planned("gcnii", layers=6)
-    cuts = find_cuts(model)
-    plan = stage_plan(model, cuts, [3, len(cuts) + 1], 1)
-    parameters.claim({"conv3.weight", "conv4.weight", "conv5.weight", "conv6.weight", "output.weight", "output.bias"})
-    workspace.make(plan.items, plan.received + plan.sent)
-    whole = Parameters(BACKEND, parameters.whole_specs, 0)
-    assert np.array_equal(whole.value[parameters.begin:parameters.begin + parameters.size], parameters.value)
-    assert np.array_equal(parameters["conv4.weight"].value, whole["conv4.weight"].value) and parameters["conv1.weight"].value is None
-    mine, others = plan.hops, [hop for hop in model.hops if hop not in plan.hops]
-    assert not any(isinstance(a, PlannedArray) for hop in mine for a in (hop.source.value, hop.source.grad, hop.target.value))
-    assert all(isinstance(hop.target.value, PlannedArray) for hop in others)
-    gathered = [hop.source.value for hop in mine] + [hop.target.grad for hop in mine]
-    assert len({id(array) for array in gathered}) == len(gathered), "what hops gather from is not shared"
+def test_a_stage_allocates_its_own_arrays_and_parameters():
+    model = planned("gcnii", layers=6)
+    cuts, parameters = find_cuts(model), model.parameters
+    stage = stage_plan(model, cuts, [3, len(cuts) + 1], 1)
+    plan = plan_stage(stage, logits=model.logits)
+    parameters.allocate({p.spec.name for p in plan.parameters})
+    plan.bind(BACKEND)
+    mine = {"conv3.weight", "conv4.weight", "conv5.weight", "conv6.weight", "output.weight", "output.bias"}
+    assert {spec.name for spec in parameters.specs} == mine
+    whole = Parameters(BACKEND, parameters.all_specs, 0)
+    assert np.array_equal(whole.value[parameters.offset:parameters.offset + parameters.size], parameters.value)
+    assert np.array_equal(parameters["conv4.weight"].value, whole["conv4.weight"].value)
+    assert parameters["conv1.weight"].value is None
+    for hop in model.hops:
+        arrays = (hop.source.planned_value, hop.source.planned_grad, hop.target.planned_value, hop.target.planned_grad)
+        assert [array.bound for array in arrays] == [hop in stage.hops] * 4
+    for gathered in ([hop.source.value for hop in stage.hops], [hop.target.grad for hop in stage.hops]):
+        assert len({id(array) for array in gathered}) == len(gathered), "gathered from at the same time"
 
 
-@pytest.mark.parametrize("model, shared", [("gcnii", 4), ("resgcn", 0), ("gcn", 2), ("sage", 1)])
-def test_gradients_take_the_place_of_inputs_that_can_be_made_again(model, shared):
-    whole, workspace, _ = planned(model, layers=6)
+@pytest.mark.parametrize("model, dead, recomputed", [("gcnii", 4, 3), ("resgcn", 0, 0), ("gcn", 2, 0), ("sage", 1, 0)])
+def test_gradients_take_the_place_of_inputs_that_can_be_recomputed(model, dead, recomputed):
+    """Going forward a stage gathers inputs of hops, going back gradients of their outputs: these may share memory."""
+    whole = planned(model, layers=6)
     cuts = find_cuts(whole)
-    plan = stage_plan(whole, cuts, [len(cuts) - 3, len(cuts) + 1], 1)
-    workspace.make(plan.items, plan.received + plan.sent, recompute=True)
-    gathered = [array for hop in plan.hops for array in (hop.source.value, hop.target.grad)]
-    assert [hop.target.grad is hop.source.value for hop in plan.hops].count(True) == shared
-    assert len({id(array) for array in gathered}) == len(gathered) - shared, "nothing else is shared"
-    # A stage's first input comes from another stage, which makes it again if it has to; what is dead in backward needs no one.
-    again = [step for segment in plan.segments for step in segment if getattr(step, "again", None) is not None]
-    assert len(again) == (3 if model == "gcnii" else 0) and len({id(step.again) for step in again}) <= 1
+    stage = stage_plan(whole, cuts, [len(cuts) - 3, len(cuts) + 1], 1)
+    before = plan_stage(stage, logits=whole.logits).bytes()
+    plan = plan_stage(stage, recompute=True, logits=whole.logits)
+    # A stage's first input comes from another stage, which recomputes it if it has to.
+    assert len(plan.recomputed) == recomputed and len({step.recomputed for step in plan.recomputed}) <= 1
+    buffer_of = {array: number for number, buffer in enumerate(plan.buffers) for array in buffer.arrays}
+    inputs = [buffer_of[hop.source.planned_value] for hop in stage.hops]
+    gradients = [buffer_of[hop.target.planned_grad] for hop in stage.hops]
+    assert len(set(inputs)) == len(inputs) and len(set(gradients)) == len(gradients), "alive at the same time"
+    ends = {life.array: life.last for life in plan.lifetimes}
+    begin_backward = min(life.first for life in plan.lifetimes if life.array is stage.hops[-1].target.planned_grad)
+    assert sum(ends[hop.source.planned_value] < begin_backward for hop in stage.hops) == dead
+    if recomputed:
+        small = sum(plan.bytes().values()) - sum(8 * 4 * step.recomputed.shape[0] for step in plan.recomputed[:1])
+        assert small < sum(before.values())
 
 
 # -- schedules ----------------------------------------------------------------------------------------------------------

@@ -16,9 +16,9 @@ for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
 
 
-def build_model(backend, shape: Shape, parameters, workspace, inputs: Inputs) -> Model:
-    """The model over the given rows, with its activations allocated."""
-    build = Builder(backend, shape, parameters, workspace, inputs)
+def build_model(backend, shape: Shape, parameters, n_rows: int, inputs: Inputs) -> Model:
+    """The model over so many rows; a plan (nn/plan.py) gives its arrays memory."""
+    build = Builder(backend, shape, parameters, n_rows, inputs)
     return build.finish(shape.architecture.build(build))
 
 

@@ -57,7 +57,7 @@ class GCN(Architecture):
                 return y
             norm = layer if self.shape.norm else None
             # Without a norm the activations take the place of what they are computed from.
-            source = build.field("e", layer, y.width, value=None if norm else y.value, grad=y.grad)
+            source = build.field("e", y.width, grad_of=y) if norm else build.in_place("e", y)
             build.epilogue(y, source, layer + 1, bias=f"conv{layer}.bias", norm=norm)
             build.embeddings.append(source)
 
@@ -71,19 +71,19 @@ class GCN(Architecture):
         if layer == 1:
             source = build.input_source()
         if self.is_linear(layer):
-            y = build.field("y", layer, d_out)
+            y = build.field("y", d_out)
             build.linear(source, y, weight)
             return y
         # A (h W) instead of (A h) W where W narrows: exchange and aggregation run at the smaller width.
         if d_out < d_in or build.is_sparse(source):
-            u = build.field("u", layer, d_out, scratch=True)
+            u = build.field("u", d_out)
             build.linear(source, u, weight)
-            y = build.field("y", layer, d_out)
+            y = build.field("y", d_out)
             build.hop(u, y)
         else:
-            z = build.field("z", layer, d_in, grad="new" if source.grad is not None else None)
+            z = build.field("z", d_in, gradient=source.wants_gradient)
             build.hop(source, z)
-            y = build.field("y", layer, d_out)
+            y = build.field("y", d_out)
             build.linear(z, y, weight)
         if own:
             build.linear(source, y, own, adds=True, draws=False)
@@ -92,7 +92,7 @@ class GCN(Architecture):
     @staticmethod
     def _precomputed_layer(build: Builder, weight: str, own: str | None, d_out: int) -> Field:
         """Layer 1 on A x, computed once: no traffic and no aggregation in the epoch loop."""
-        y = build.field("y", 1, d_out)
+        y = build.field("y", d_out)
         build.linear(build.input_field(build.inputs.aggregated, stream=1), y, weight)
         if own:
             build.linear(build.input_field(build.inputs.dense), y, own, adds=True)

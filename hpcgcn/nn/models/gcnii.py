@@ -8,7 +8,7 @@ from hpcgcn.nn.builder import Builder
 from hpcgcn.nn.fields import Field
 from hpcgcn.nn.models.base import Architecture, dense_specs, register
 from hpcgcn.nn.parameters import Spec
-from hpcgcn.nn.steps import Dropout, IdentityMapping, InitialResidual
+from hpcgcn.nn.steps import IdentityMapping, InitialResidual
 
 
 @register
@@ -29,22 +29,23 @@ class GCNII(Architecture):
 
     def build(self, build: Builder) -> Field:
         shape, backend = self.shape, build.backend
-        initial = build.field("h0", 0, shape.hidden)
+        initial = build.field("h0", shape.hidden)
         build.linear(build.input_source(), initial, "input.weight")
-        activated = Field("h0", initial.value, initial.grad, shape.hidden)
+        activated = build.in_place("h0", initial)
         build.epilogue(initial, activated, 0, bias="input.bias", dropout=False)
-        source = build.field("e", 0, shape.hidden)
-        build.add(Dropout(backend, activated, source, build.inputs.ids, 2, build.threshold))
+        source = build.field("e", shape.hidden)
+        build.dropout(activated, source, 2)
         for layer in range(1, shape.layers + 1):
-            z = build.field("z", layer, shape.hidden)
+            z = build.field("z", shape.hidden)
             build.hop(source, z)
-            t = Field("t", z.value, z.grad, shape.hidden)
+            t = build.in_place("t", z)
             build.add(InitialResidual(backend, z, activated, t, shape.alpha))
-            y = build.field("y", layer, shape.hidden)
+            y = build.field("y", shape.hidden)
             beta = math.log(shape.lambda_ / layer + 1.0)
-            mapping = IdentityMapping(backend, t, y, build.parameters[f"conv{layer}.weight"], beta)
+            weight = build.parameters[f"conv{layer}.weight"]
+            mapping = IdentityMapping(backend, t, y, weight, beta, build.identity(shape.hidden))
             build.add(mapping)
-            source = Field("e", y.value, y.grad, shape.hidden)
-            build.epilogue(y, source, layer + 2, maker=mapping)
+            source = build.in_place("e", y)
+            build.epilogue(y, source, layer + 2, recompute_from=mapping)
             build.embeddings.append(source)
         return build.output(source)

@@ -26,17 +26,17 @@ class ResGCN(Architecture):
     def build(self, build: Builder) -> Field:
         layers, hidden = self.shape.layers, self.shape.hidden
         # One running sum of residuals: every layer adds to it, every epilogue reads it.
-        stream = build.field("stream", 0, hidden)
+        stream = build.field("stream", hidden)
         build.linear(build.input_source(), stream, "input.weight")
         build.bias(stream, "input.bias")
         for layer in range(1, layers + 1):
-            source = build.field("e", layer, hidden)
+            source = build.field("e", hidden)
             build.epilogue(stream, source, layer + 1, norm=layer, keep_source=True)
             build.embeddings.append(source)
-            z = build.field("z", layer, hidden)
+            z = build.field("z", hidden)
             build.hop(source, z)
             build.linear(z, stream, f"conv{layer}.weight", adds=True)
             build.bias(stream, f"conv{layer}.bias")
-        last = build.field("e", layers + 1, hidden)
+        last = build.field("e", hidden)
         build.epilogue(stream, last, layers + 2, norm=layers + 1, keep_source=True)
         return build.output(last)

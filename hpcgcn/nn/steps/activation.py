@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from hpcgcn import philox
-from hpcgcn.nn.fields import Field
+from hpcgcn.nn.fields import Array, Field
 from hpcgcn.nn.parameters import Parameter
 from hpcgcn.nn.steps.base import Step, pass_on
 from hpcgcn.nn.steps.gcnii import IdentityMapping
@@ -13,18 +15,18 @@ class Dropout(Step):
     """target = dropout(source). The mask is drawn again in backward: nothing is stored."""
 
     def __init__(self, backend, source: Field, target: Field, ids, layer: int, threshold: int, stream: int = 0):
-        super().__init__(backend)
-        self.source, self.target, self.ids = source, target, ids
+        super().__init__(backend, [source], target)
+        self.source, self.ids = source, ids
         self.layer, self.threshold, self.stream = layer, threshold, stream
-        source.read_by(self)
 
     def forward(self, rows, context):
         block = slice(*rows)
         key, threshold = context.dropout(self.threshold, self.layer, self.stream)
-        self.backend.dropout(self.source.value[block], self.target.value[block], key, threshold, self.ids[block])
+        self.backend.dropout(self.source.value[block], self.target.value[block], key, threshold,
+                             self.ids[block])
 
     def backward(self, rows, context):
-        if self.source.grad is None:
+        if not self.source.wants_gradient:
             return
         block = slice(*rows)
         key, threshold = context.dropout(self.threshold, self.layer, self.stream)
@@ -33,25 +35,41 @@ class Dropout(Step):
         pass_on(self.backend, dtarget, self.source, self, block)
 
 
+@dataclass
+class LayerNorm:
+    """The norm of an epilogue: its parameters, and what backward needs of the rows."""
+
+    gamma: Parameter
+    beta: Parameter
+    xhat: Array                      # (n_rows, width): normalised rows; may be the source's own array
+    rstd: Array                      # (n_rows,): one over the standard deviation
+
+
 class Epilogue(Step):
     """target = dropout(relu(norm(source + bias))). Without a norm, source and target may share their arrays.
 
-    Backward asks where the output is zero. If its array serves something else by then (`again`: room for a block of rows), the
-    output is made once more from what `maker`, the step that wrote the source, has kept; then there are neither bias nor norm.
+    Backward needs to know where the output is zero. Where a plan has other use for the output's memory by
+    then, the output is recomputed from what the step that wrote the source saved (`recompute_from`): only
+    without bias and norm.
     """
 
-    def __init__(self, backend, source: Field, target: Field, ids, layer: int, threshold: int,
-                 bias: Parameter | None = None, norm: tuple[Parameter, Parameter] | None = None, xhat=None, rstd=None,
-                 maker: IdentityMapping | None = None):
-        super().__init__(backend)
-        self.maker, self.again = maker, None
-        self.source, self.target, self.ids = source, target, ids
-        self.layer, self.threshold, self.bias, self.norm = layer, threshold, bias, norm
-        self.xhat, self.rstd = xhat, rstd
-        source.read_by(self)
+    def __init__(self, backend, source: Field, target: Field, ids, layer: int, threshold: int, *,
+                 bias: Parameter | None = None, norm: LayerNorm | None = None,
+                 recompute_from: IdentityMapping | None = None):
+        self.source, self.ids, self.layer, self.threshold = source, ids, layer, threshold
+        self.bias, self.norm, self.recompute_from = bias, norm, recompute_from
+        self.recomputed = None           # rows for a block of the output, if that is not saved
+        super().__init__(backend, [source], target, saves=[target.planned_value, *self._norm_arrays()],
+                         parameters=[p for p in (bias, norm and norm.gamma, norm and norm.beta) if p])
+        self.element_wise = norm is None
+        self.fuses = tuple(name for name, there in (("bias", bias), ("norm", norm), ("relu", True),
+                                                    ("dropout", threshold)) if there)
 
-    def kept(self):
-        return [self.target, *([self.source] if self.norm is not None else [])]
+    def _norm_arrays(self) -> list[Array]:
+        return [self.norm.xhat, self.norm.rstd] if self.norm else []
+
+    def recompute_in(self, rows: Array):
+        self.recomputed, self.saves, self.scratch = rows, self._norm_arrays(), [rows]
 
     def forward(self, rows, context):
         block = slice(*rows)
@@ -60,17 +78,17 @@ class Epilogue(Step):
         if self.bias is not None:
             arguments["bias"] = self.bias.value
         if self.norm is not None:
-            arguments |= {"gamma": self.norm[0].value, "beta": self.norm[1].value,
-                          "xhat": self.xhat[block], "rstd": self.rstd[block]}
+            arguments |= {"gamma": self.norm.gamma.value, "beta": self.norm.beta.value,
+                          "xhat": self.norm.xhat.data[block], "rstd": self.norm.rstd.data[block]}
         self.backend.epilogue_forward(self.source.value[block], self.target.value[block], **arguments)
 
     def _output(self, rows, context):
-        """What forward left in these rows: still there, or made again."""
-        if self.again is None:
+        """What forward left in these rows: still there, or recomputed."""
+        if self.recomputed is None:
             return self.target.value[slice(*rows)]
-        out = self.again[:rows[1] - rows[0]]
+        out = self.recomputed.data[:rows[1] - rows[0]]
         key, threshold = context.dropout(self.threshold, self.layer)
-        self.maker.map_rows(rows, out)
+        self.recompute_from.map_rows(rows, out)
         self.backend.epilogue_forward(out, out, key=key, threshold=threshold, ids=self.ids[slice(*rows)])
         return out
 
@@ -81,8 +99,9 @@ class Epilogue(Step):
         if self.bias is not None:
             arguments["dbias"] = self.bias.grad
         if self.norm is not None:
-            arguments |= {"gamma": self.norm[0].value, "xhat": self.xhat[block], "rstd": self.rstd[block],
-                          "dgamma": self.norm[0].grad, "dbeta": self.norm[1].grad}
+            arguments |= {"gamma": self.norm.gamma.value, "xhat": self.norm.xhat.data[block],
+                          "rstd": self.norm.rstd.data[block], "dgamma": self.norm.gamma.grad,
+                          "dbeta": self.norm.beta.grad}
         dtarget, out = self.target.grad[block], self._output(rows, context)
         if not self.source.adds(self):
             self.backend.epilogue_backward(dtarget, out, self.source.grad[block], **arguments)
@@ -91,10 +110,10 @@ class Epilogue(Step):
         pass_on(self.backend, dtarget, self.source, self, block)
 
     def forward_columns(self, y, columns: slice, ids, context):
-        """The same on some columns of some rows, in place; without a norm, which looks at whole rows."""
+        """The same on some columns of some rows, in place; without a norm, which needs whole rows."""
         key, threshold = context.dropout(self.threshold, self.layer)
-        self.backend.epilogue_forward(y, y, bias=None if self.bias is None else self.bias.value[columns], key=key,
-                                      threshold=threshold, ids=ids, first_column=columns.start)
+        self.backend.epilogue_forward(y, y, bias=None if self.bias is None else self.bias.value[columns],
+                                      key=key, threshold=threshold, ids=ids, first_column=columns.start)
 
     def backward_columns(self, dout, out, columns: slice, context):
         """Back through `forward_columns`, in place; `out` is what that left."""

@@ -1,10 +1,30 @@
 """Row-wise steps, each a hand-written forward/backward pair over fields.
 
-`forward(rows, context)` writes the target's rows; `backward(rows, context)` reads the target's gradient and hands it on;
-`weight_gradients(rows, context)` then adds to the gradients of matrices. It comes last and apart because nobody waits for it: what
-`backward` handed on can be on its way to other ranks by then.
-Parameter gradients are always added to (+=); field gradients are overwritten by the field's last consumer and added to by
-the others (see fields.py). `rows` is (start, stop); `context` says which epoch it is and whether dropout is on.
+`forward(rows, context)` writes the target's rows; `backward(rows, context)` reads the target's gradient
+and passes it on; `weight_gradients(rows, context)` then adds to the gradients of matrices. It comes last
+and apart because nobody waits for it: what `backward` passed on can be on its way to other ranks by then.
+Parameter gradients are always added to (+=); field gradients are overwritten by the field's last consumer
+and added to by the others (see fields.py). `rows` is (start, stop); `context` says which epoch it is and
+whether dropout is on.
+
+A step declares what it touches, and the plan of a model (nn/plan.py) follows from that alone: how long
+arrays live, which share memory, what is recomputed, and the bytes of it all.
+
+    reads              fields whose values forward reads, and whose gradients backward writes
+    target             the field whose values forward writes, and whose gradient backward reads
+    adds               does forward add to what is in the target already?
+    saves              arrays that backward or weight_gradients read as forward left them
+    scratch            other arrays of its own, among them constants
+    parameters         the parameters that it uses, and whose gradients it adds to
+    has_weight_gradients   does weight_gradients do anything? Then saves and the target's gradient live
+                       until it has run
+    element_wise       does each element of the target depend on the same element of its one input alone?
+                       Such a step can run on some columns: forward_columns, backward_columns
+    recompute_from     the step from whose saves backward can recompute the target, or None; see recompute_in
+    fuses              the operations that it does in one pass over the rows
+    reads_features     does it read the graph's sparse features, which are no field?
+
+A step touches no other rows than those that it is given, in forward, backward and weight_gradients.
 """
 
 from __future__ import annotations
@@ -12,7 +32,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hpcgcn import philox
-from hpcgcn.nn.fields import Field
+from hpcgcn.nn.fields import Array, Field
+from hpcgcn.nn.parameters import Parameter
 
 
 @dataclass(frozen=True)
@@ -31,40 +52,47 @@ class PassContext:
 
 
 class Step:
-    """One row-wise step."""
+    """One row-wise step; what it declares is explained above."""
 
-    reads_features = False           # True: reads the graph's own features, which are no field
+    has_weight_gradients = False
+    reads_features = False
+    element_wise = False
+    recompute_from: "Step | None" = None
+    fuses: tuple[str, ...] = ()
 
-    def __init__(self, backend):
-        self.backend = backend
-
-    def inputs(self) -> list[Field]:
-        """The fields whose values forward reads; it writes `target`."""
-        return [self.source]
+    def __init__(self, backend, reads: list[Field], target: Field, *, adds: bool = False,
+                 saves: list[Array] | None = None, scratch: list[Array] | None = None,
+                 parameters: list[Parameter] | None = None):
+        self.backend, self.reads, self.target, self.adds = backend, reads, target, adds
+        self.saves, self.scratch, self.parameters = saves or [], scratch or [], parameters or []
+        for field in reads:
+            field.read_by(self)
 
     def forward(self, rows, context: PassContext):
+        """Write the target's rows."""
         raise NotImplementedError
 
     def backward(self, rows, context: PassContext):
+        """Pass the target's gradient on to what was read, and add to the gradients of vectors."""
         raise NotImplementedError
 
     def weight_gradients(self, rows, context: PassContext):
-        """Nothing, for steps without a matrix."""
+        """Add to the gradients of matrices; nothing, for steps without one."""
 
-    def kept(self) -> list[Field]:
-        """The fields whose values `backward` or `weight_gradients` reads as forward left them."""
-        return []
+    def recompute_in(self, rows: Array):
+        """From now on backward recomputes the target, in these rows, and does not save it."""
+        raise NotImplementedError
+
+    def written_gradients(self) -> list[Field]:
+        """The fields whose gradients backward writes or adds to."""
+        return [field for field in self.reads if field.wants_gradient]
 
     def clear(self, rows):
         """What `backward` does where the target's gradient is zero: what it would overwrite becomes zero."""
         block = slice(*rows)
-        for field in self.overwritten():
-            if field.grad is not None and not field.adds(self):
+        for field in self.written_gradients():
+            if not field.adds(self):
                 self.backend.axpby(0.0, field.grad[block], 0.0, None, field.grad[block])
-
-    def overwritten(self) -> list[Field]:
-        """The fields whose gradients `backward` writes."""
-        return [field for name, field in vars(self).items() if isinstance(field, Field) and name != "target"]
 
 
 def pass_on(backend, gradient, source: Field, consumer, block, alpha: float = 1.0):

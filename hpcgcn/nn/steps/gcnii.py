@@ -2,64 +2,57 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from hpcgcn.nn.fields import Field
+from hpcgcn.nn.fields import Array, Field
 from hpcgcn.nn.parameters import Parameter
 from hpcgcn.nn.steps.base import Step, pass_on
 
 
 class InitialResidual(Step):
-    """target = (1 - alpha) * aggregated + alpha * initial (GCNII); target and aggregated share their arrays."""
+    """target = (1 - alpha) * aggregated + alpha * initial; target and aggregated share their arrays."""
 
     def __init__(self, backend, aggregated: Field, initial: Field, target: Field, alpha: float):
-        super().__init__(backend)
-        self.aggregated, self.initial, self.target, self.alpha = aggregated, initial, target, alpha
-        aggregated.read_by(self)
-        initial.read_by(self)
-
-    def inputs(self):
-        return [self.aggregated, self.initial]
+        super().__init__(backend, [aggregated, initial], target)
+        self.aggregated, self.initial, self.alpha = aggregated, initial, alpha
 
     def forward(self, rows, context):
         block = slice(*rows)
-        self.backend.axpby(1.0 - self.alpha, self.aggregated.value[block], self.alpha, self.initial.value[block],
-                           self.target.value[block])
+        self.backend.axpby(1.0 - self.alpha, self.aggregated.value[block],
+                           self.alpha, self.initial.value[block], self.target.value[block])
 
     def backward(self, rows, context):
         block = slice(*rows)
-        pass_on(self.backend, self.target.grad[block], self.initial, self, block, self.alpha)
-        pass_on(self.backend, self.target.grad[block], self.aggregated, self, block, 1.0 - self.alpha)
+        dtarget = self.target.grad[block]
+        pass_on(self.backend, dtarget, self.initial, self, block, self.alpha)
+        pass_on(self.backend, dtarget, self.aggregated, self, block, 1.0 - self.alpha)
 
 
 class IdentityMapping(Step):
-    """target = (1 - beta) * source + beta * source @ weight (GCNII), as one product with (1 - beta) I + beta weight."""
+    """target = (1 - beta) * source + beta * source @ weight, as one product with (1 - beta) I + beta weight."""
 
-    def __init__(self, backend, source: Field, target: Field, weight: Parameter, beta: float):
-        super().__init__(backend)
-        self.source, self.target, self.weight, self.beta = source, target, weight, beta
-        self.identity = backend.from_host(np.eye(source.width, dtype=backend.dtype))
-        self.folded = backend.zeros((source.width, source.width))
-        source.read_by(self)
+    has_weight_gradients = True
 
-    def kept(self):
-        return [self.source]
+    def __init__(self, backend, source: Field, target: Field, weight: Parameter, beta: float, identity: Array):
+        """identity: (width, width), a constant that all layers share."""
+        self.folded = Array("folded weight", identity.shape, per_row=False)
+        super().__init__(backend, [source], target, saves=[source.planned_value, self.folded], scratch=[identity],
+                         parameters=[weight])
+        self.source, self.weight, self.beta, self.identity = source, weight, beta, identity
 
     def forward(self, rows, context):
-        # For every block anew: next to the product it costs nothing, and no one must say when the weights change.
-        self.backend.axpby(self.beta, self.weight.value, 1.0 - self.beta, self.identity, self.folded)
+        # For every block anew: next to the product it costs nothing, and no one must say when weights change.
+        self.backend.axpby(self.beta, self.weight.value, 1.0 - self.beta, self.identity.data, self.folded.data)
         self.map_rows(rows, self.target.value[slice(*rows)])
 
     def map_rows(self, rows, out):
-        """out = what forward makes of these rows, with the weights of the last forward."""
-        self.backend.gemm(self.source.value[slice(*rows)], self.folded, out)
+        """out = what forward computes from these rows, with the weights of the last forward."""
+        self.backend.gemm(self.source.value[slice(*rows)], self.folded.data, out)
 
     def backward(self, rows, context):
         block = slice(*rows)
-        self.backend.gemm(self.target.grad[block], self.folded, self.source.grad[block], transpose_b=True,
-                          accumulate=self.source.adds(self))
+        self.backend.gemm(self.target.grad[block], self.folded.data, self.source.grad[block],
+                          transpose_b=True, accumulate=self.source.adds(self))
 
     def weight_gradients(self, rows, context):
         block = slice(*rows)
-        self.backend.gemm(self.source.value[block], self.target.grad[block], self.weight.grad, transpose_a=True, accumulate=True,
-                          alpha=self.beta)
+        self.backend.gemm(self.source.value[block], self.target.grad[block], self.weight.grad,
+                          transpose_a=True, accumulate=True, alpha=self.beta)

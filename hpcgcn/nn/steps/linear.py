@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hpcgcn.nn.fields import Field
+from hpcgcn.nn.fields import Array, Field
 from hpcgcn.nn.parameters import Parameter
 from hpcgcn.nn.steps.base import PassContext, Step
 
@@ -12,90 +12,96 @@ from hpcgcn.nn.steps.base import PassContext, Step
 class Linear(Step):
     """target = source @ weight, added to what is there already if `adds`."""
 
+    has_weight_gradients = True
+
     def __init__(self, backend, source: Field, target: Field, weight: Parameter, adds: bool = False):
-        super().__init__(backend)
-        self.source, self.target, self.weight, self.adds = source, target, weight, adds
-        source.read_by(self)
-
-    def inputs(self):
-        return [self.source, *([self.target] if self.adds else [])]
-
-    def kept(self):
-        return [self.source]
+        super().__init__(backend, [source], target, adds=adds, saves=[source.planned_value], parameters=[weight])
+        self.source, self.weight = source, weight
 
     def forward(self, rows, context):
         block = slice(*rows)
-        self.backend.gemm(self.source.value[block], self.weight.value, self.target.value[block], accumulate=self.adds)
+        self.backend.gemm(self.source.value[block], self.weight.value, self.target.value[block],
+                          accumulate=self.adds)
 
     def backward(self, rows, context):
-        if self.source.grad is not None:
+        if self.source.wants_gradient:
             block = slice(*rows)
-            self.backend.gemm(self.target.grad[block], self.weight.value, self.source.grad[block], transpose_b=True,
-                              accumulate=self.source.adds(self))
+            self.backend.gemm(self.target.grad[block], self.weight.value, self.source.grad[block],
+                              transpose_b=True, accumulate=self.source.adds(self))
 
     def weight_gradients(self, rows, context):
         block = slice(*rows)
-        self.backend.gemm(self.source.value[block], self.target.grad[block], self.weight.grad, transpose_a=True, accumulate=True)
+        self.backend.gemm(self.source.value[block], self.target.grad[block], self.weight.grad,
+                          transpose_a=True, accumulate=True)
 
 
 class Bias(Step):
     """target += bias, in place, where no epilogue does it. A GEMM with a column of ones keeps the table small."""
 
-    def __init__(self, backend, target: Field, bias: Parameter, ones):
+    def __init__(self, backend, target: Field, bias: Parameter, ones: Array):
         """ones: (n_rows, 1), the same for all biases of a model."""
-        super().__init__(backend)
-        self.target, self.bias, self.ones = target, bias, ones
-
-    def inputs(self):
-        return [self.target]
+        super().__init__(backend, [], target, adds=True, scratch=[ones], parameters=[bias])
+        self.bias, self.ones = bias, ones
 
     def forward(self, rows, context):
         block = slice(*rows)
-        self.backend.gemm(self.ones[block], self.bias.value.reshape(1, -1), self.target.value[block], accumulate=True)
+        self.backend.gemm(self.ones.data[block], self.bias.value.reshape(1, -1), self.target.value[block],
+                          accumulate=True)
 
     def backward(self, rows, context):
         self.backend.column_sum_add(self.target.grad[slice(*rows)], self.bias.grad)
 
 
 class SparseInput:
-    """Sparse features and, in training, their dropped-out copy: the same entries with other weights."""
+    """Sparse features and, in training, their dropped-out copy: the same entries with other weights.
+
+    Its matrices are made when they are first needed: not every rank that plans a model reads features.
+    """
 
     def __init__(self, backend, features, ids, layer: int, threshold: int):
-        self.backend, self.ids, self.layer, self.threshold = backend, ids, layer, threshold
-        values = features.values if features.values is not None else np.ones(len(features.indices), backend.dtype)
+        self.backend, self.features, self.ids = backend, features, ids
+        self.layer, self.threshold = layer, threshold
+        self._plain = self._dropped = None
+
+    def _make(self):
+        features, backend = self.features, self.backend
+        values = features.values
+        values = np.ones(len(features.indices), backend.dtype) if values is None else values
         values = np.ascontiguousarray(values, backend.dtype)
-        self.plain = backend.csr(features.indptr, features.indices, features.n_columns, values)
-        self.dropped = backend.csr(features.indptr, features.indices, features.n_columns, values.copy()) if threshold else None
+        structure = features.indptr, features.indices, features.n_columns
+        self._plain = backend.csr(*structure, values)
+        self._dropped = backend.csr(*structure, values.copy()) if self.threshold else None
 
     def now(self, rows, context: PassContext, draw: bool):
         """The matrix of this pass; `draw` renews the dropout of these rows first."""
+        if self._plain is None:
+            self._make()
         key, threshold = context.dropout(self.threshold, self.layer)
         if not threshold:
-            return self.plain
+            return self._plain
         if draw:
-            self.backend.sparse_dropout(self.plain, self.dropped, key, threshold, self.ids, rows)
-        return self.dropped
+            self.backend.sparse_dropout(self._plain, self._dropped, key, threshold, self.ids, rows)
+        return self._dropped
 
 
 class SparseLinear(Step):
-    """target = features @ weight for sparse input features; added if `adds`; `draws` renews their dropout."""
+    """target = features @ weight for sparse features; added if `adds`; `draws` renews their dropout."""
 
+    has_weight_gradients = True
     reads_features = True
 
     def __init__(self, backend, source: SparseInput, target: Field, weight: Parameter, adds: bool = False,
                  draws: bool = True):
-        super().__init__(backend)
-        self.source, self.target, self.weight, self.adds, self.draws = source, target, weight, adds, draws
-
-    def inputs(self):
-        return [self.target] if self.adds else []
+        super().__init__(backend, [], target, adds=adds, parameters=[weight])
+        self.source, self.weight, self.draws = source, weight, draws
 
     def forward(self, rows, context):
-        self.backend.spmm(self.source.now(rows, context, self.draws), self.weight.value, self.target.value, rows=rows,
-                          accumulate=self.adds)
+        matrix = self.source.now(rows, context, self.draws)
+        self.backend.spmm(matrix, self.weight.value, self.target.value, rows=rows, accumulate=self.adds)
 
     def backward(self, rows, context):
         """Features have no gradient."""
 
     def weight_gradients(self, rows, context):
-        self.backend.spmm_transposed_add(self.source.now(rows, context, False), self.target.grad, self.weight.grad, rows=rows)
+        matrix = self.source.now(rows, context, False)
+        self.backend.spmm_transposed_add(matrix, self.target.grad, self.weight.grad, rows=rows)

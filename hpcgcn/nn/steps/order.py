@@ -1,16 +1,31 @@
-"""In which order a block's steps run backwards: what others wait for first, gradients of weights after it."""
+"""In which order a block's steps run backwards: what others wait for first, weight gradients after it."""
 
 from __future__ import annotations
 
 from hpcgcn.nn.steps.base import PassContext, Step
 
+# Weight gradients that wait keep the gradient that they read alive: not more than this many of a block.
+DEFERRED_GRADIENTS = 2
+
 
 def eager_weight_gradients(steps: list[Step]) -> set[Step]:
-    """The steps of a block, in forward order, whose `weight_gradients` must follow their `backward` at once: an earlier step of the block
-    overwrites the gradient that it reads, because layers far enough apart share arrays. So it is in a row of linear layers."""
-    return {step for k, step in enumerate(steps)
-            if any(field.grad is not None and field.grad is step.target.grad
-                   for earlier in steps[:k] for field in earlier.overwritten())}
+    """The steps of a block, in forward order, whose `weight_gradients` must follow their `backward` at once.
+
+    All others are deferred until the block has been run backwards, so that what it passes on can be sent
+    before. A step is eager if an earlier one of the block writes the gradient that it reads, or if deferring
+    it would keep one more array alive: in a row of linear layers only the first few are deferred.
+    """
+    eager, deferred, written = set(), [], set()
+    for step in steps:
+        gradient = step.target.planned_grad
+        if step.has_weight_gradients and gradient is not None:
+            waits = gradient in deferred or len(deferred) < DEFERRED_GRADIENTS
+            if gradient in written or not waits:
+                eager.add(step)
+            elif gradient not in deferred:
+                deferred.append(gradient)
+        written |= {field.planned_grad for field in step.written_gradients()}
+    return eager
 
 
 def run_backward(steps: list[Step], eager: set[Step], rows, context: PassContext):

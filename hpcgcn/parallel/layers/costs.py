@@ -7,14 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from hpcgcn.nn.fields import Workspace
 from hpcgcn.nn.models import Hop, Inputs, Shape, build_model, parameter_specs
 from hpcgcn.nn.parameters import Parameters
+from hpcgcn.nn.plan import Plan, whole_line
 from hpcgcn.nn.steps import PassContext
-from hpcgcn.parallel.base import row_blocks
-from hpcgcn.parallel.layers.division import find_cuts, line_of, units_of
+from hpcgcn.parallel.base import largest_block, row_blocks
+from hpcgcn.parallel.layers.division import find_cuts, units_of
 from hpcgcn.parallel.layers.matrices import ChunkedGraph
-from hpcgcn.parallel.layers.storage import make_room, remade_inputs
 
 SAMPLE_ROWS = 2048
 REPEATS = 3                          # the fastest counts
@@ -26,9 +25,8 @@ def measure_units(backend, shape: Shape, inputs: Inputs, graph: ChunkedGraph, se
     sample = replace(inputs, ids=inputs.ids[:n], dense=None if inputs.dense is None else inputs.dense[:n],
                      aggregated=None if inputs.aggregated is None else inputs.aggregated[:n],
                      sparse=None if inputs.sparse is None else inputs.sparse.rows(0, n))
-    model = build_model(backend, shape, Parameters(backend, parameter_specs(shape), seed), Workspace(backend, n), sample)
-    if recompute:
-        make_room(backend, remade_inputs(line_of(model)))
+    model = build_model(backend, shape, Parameters(backend, parameter_specs(shape), seed), n, sample)
+    Plan(whole_line(model), by_chunk=True, recompute_rows=largest_block if recompute else None).bind(backend)
     products = {hop.source.width: _product_seconds(backend, graph, hop.source.width, n) for hop in model.hops}
     context = PassContext(seed, 0, True)
     units = units_of(model, find_cuts(model))

@@ -50,14 +50,18 @@ def _live(items: list) -> list[dict | None]:
     """For every position the fields that are read behind it and written before; None where raw input is read behind it."""
     alive, found = {}, [{}]
     for item in reversed(items):
-        reads = [item.source] if isinstance(item, Hop) else item.inputs()
         if alive is not None:
-            alive = {key: field for key, field in alive.items() if field.value is not item.target.value}
-            alive |= {id(field.value): field for field in reads}
-            if getattr(item, "reads_features", False) or any(field.grad is None for field in alive.values()):
+            alive = {array: field for array, field in alive.items() if array is not item.target.planned_value}
+            alive |= {field.planned_value: field for field in _values_read(item)}
+            if item.reads_features or not all(field.wants_gradient for field in alive.values()):
                 alive = None             # features stay on the first stage, and so does all that reads them
         found.append(alive)
     return found[::-1]
+
+
+def _values_read(item) -> list[Field]:
+    """The fields whose values a step or hop reads going forward."""
+    return [*item.reads, *([item.target] if item.adds else [])]
 
 
 def find_cuts(model: Model) -> list[Cut]:

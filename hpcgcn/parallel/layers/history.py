@@ -22,7 +22,7 @@ class History:
             if array is not None:
                 self.current[f"{name}_{hop.number}"] = array
                 self.snapshot[f"{name}_{hop.number}"] = self.backend.zeros(array.shape)
-        if hop.source.grad is not None:
+        if hop.source.wants_gradient:
             self.gradients[f"gradients_{hop.number}"] = hop.target.grad
 
     def begin_forward(self):

@@ -1,0 +1,176 @@
+"""What a model needs of memory, computed from what its steps declare, before anything is allocated.
+
+A plan puts all steps and hops of a model, or of a part of it, on one line of time: forward, loss, backward.
+From that follows how long each array lives, which arrays share memory, what is recomputed in backward
+instead of saved, and the bytes of it all. Then `bind` gives every array its memory, once.
+
+When is an array free for another one? A step touches the rows that it is given and no others, so for
+an array that only steps touch, the order of events of one row decides: rows may be anywhere on the line.
+A hop gathers its input from all rows, so that array lives until the last row has passed the hop; likewise
+the gradient of its output going back. How far rows can be apart depends on who runs the model:
+
+    all rows together   every row passes a hop before the first one passes the next hop
+    chunk by chunk      a chunk of rows may pass all hops before the next chunk begins: what a hop gathers
+                        lives for the whole pass
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from hpcgcn.nn.fields import Array, Field
+from hpcgcn.nn.parameters import Parameter, Parameters
+from hpcgcn.nn.steps import Step, eager_weight_gradients
+from hpcgcn.nn.timeline import Lifetime, Timeline
+
+KINDS = ("saved for backward", "activations", "gradients", "scratch", "parameters")
+
+
+@dataclass
+class Line:
+    """What is planned: segments of steps with a hop between each and the next, and what crosses its ends."""
+
+    segments: list[list[Step]]
+    hops: list
+    logits: Field | None = None      # what the loss reads; None: the loss is not in this part
+    kept: list[Field] = field(default_factory=list)       # values that are read after a forward pass
+    received: list[Field] = field(default_factory=list)   # values come from another part, gradients go there
+    sent: list[Field] = field(default_factory=list)       # values go to another part, gradients come back
+
+    @property
+    def steps(self) -> list[Step]:
+        """All steps in the order of the forward pass."""
+        return [step for segment in self.segments for step in segment]
+
+
+@dataclass
+class Buffer:
+    """Memory that arrays of one shape share, because no two of them live at the same time."""
+
+    shape: tuple[int, ...]
+    arrays: list[Array] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self.arrays[0].size
+
+
+class Plan:
+    """Lifetimes, shared memory, recomputation and bytes of a model or a part of it."""
+
+    def __init__(self, line: Line, *, by_chunk: bool = False, outlive_epoch: list[Array] | None = None,
+                 recompute_rows: Callable[[int], int] | None = None):
+        """by_chunk: see above. outlive_epoch: arrays whose contents the next epoch reads.
+        recompute_rows(width): rows of the largest block on which backward is run; None: nothing is recomputed.
+        """
+        self.line, self.by_chunk = line, by_chunk
+        self.recomputed = self._recompute(recompute_rows) if recompute_rows else []
+        self.eager = [eager_weight_gradients(steps) for steps in line.segments]
+        self.loss_gradient = self._loss_gradient()
+        timeline = Timeline(line, self.eager, self.loss_gradient, by_chunk)
+        self.lifetimes: list[Lifetime] = timeline.lifetimes(outlive_epoch or [])
+        self.buffers = share_memory(self.lifetimes)
+
+    # -- decisions ------------------------------------------------------------------------------------------
+    def _recompute(self, rows: Callable[[int], int]) -> list[Step]:
+        """Recompute the inputs of hops that nothing else saves: their memory can then hold gradients."""
+        chosen, rooms = recomputable_inputs(self.line.hops, self.line.steps), {}
+        for step in chosen:
+            width = step.target.width
+            if width not in rooms:
+                rooms[width] = Array("recomputed rows", (rows(width), width), per_row=False)
+            step.recompute_in(rooms[width])
+        return chosen
+
+    def _loss_gradient(self) -> Array | None:
+        """Where the loss leaves its gradient. Chunk by chunk that is not the logits' own array if a hop gathers
+        from it: a chunk must not find there what the loss already knows of chunks that come later."""
+        logits = self.line.logits
+        if logits is None:
+            return None
+        gathered = any(hop.target.planned_grad is logits.planned_grad for hop in self.line.hops)
+        if self.by_chunk and gathered:
+            return Array("loss gradient", logits.planned_grad.shape, gradient=True)
+        return logits.planned_grad
+
+    # -- what it takes --------------------------------------------------------------------------------------
+    @property
+    def parameters(self) -> list[Parameter]:
+        """The parameters that the steps use, in their order."""
+        found = {p.spec.name: p for step in self.line.steps for p in step.parameters}
+        return list(found.values())
+
+    def bytes(self, itemsize: int = 4) -> dict[str, int]:
+        """Bytes by kind. Memory that arrays of several kinds share counts once, for the first kind of KINDS.
+
+        Of parameters all copies count; the graph's features, and what hops need, are not in it.
+        """
+        kind_of = {life.array: life.kind for life in self.lifetimes}
+        total = dict.fromkeys(KINDS, 0)
+        for buffer in self.buffers:
+            kind = min((kind_of[array] for array in buffer.arrays), key=KINDS.index)
+            total[kind] += buffer.size * itemsize
+        total["parameters"] = sum(p.spec.size for p in self.parameters) * Parameters.COPIES * itemsize
+        return total
+
+    def bind(self, backend):
+        """Allocate all buffers and give every array its memory."""
+        for buffer in self.buffers:
+            data = backend.zeros(buffer.shape)
+            for array in buffer.arrays:
+                array.bind(data)
+                if array.fill is not None:
+                    backend.copy(array.fill().astype(backend.dtype), data)
+
+
+def share_memory(lifetimes: list[Lifetime]) -> list[Buffer]:
+    """As few buffers as lifetimes allow: taken in the order of their beginning, arrays of one shape need no more
+    buffers than live at the same time."""
+    pools: dict[tuple, list[tuple[int, int, Buffer]]] = {}
+    buffers: list[Buffer] = []
+    for life in sorted(lifetimes, key=lambda life: life.first):
+        pool = pools.setdefault(life.array.shape, [])        # a heap: what is free first comes first
+        if pool and pool[0][0] < life.first:
+            number, buffer = heapq.heappop(pool)[1:]
+        else:
+            number, buffer = len(buffers), Buffer(life.array.shape)
+            buffers.append(buffer)
+        buffer.arrays.append(life.array)
+        heapq.heappush(pool, (life.last, number, buffer))
+    return buffers
+
+
+def recomputable_inputs(hops: list, steps: list[Step]) -> list[Step]:
+    """The steps that wrote a hop's input and can recompute it in backward, where no other step saves it."""
+    savers: dict[Array, list[Step]] = {}
+    for step in steps:
+        for array in step.saves:
+            savers.setdefault(array, []).append(step)
+    here, found = set(steps), []
+    for hop in hops:
+        value = hop.source.planned_value
+        step, *others = savers.get(value, [None])
+        if (hop.source.wants_gradient and step is not None and not others and step.recompute_from in here
+                and step.target.planned_value is value):
+            found.append(step)
+    return found
+
+
+def whole_line(model) -> Line:
+    """A whole model, on one rank."""
+    return Line(model.blocks, model.hops, model.logits, model.embeddings)
+
+
+def element_wise_between(model) -> dict[int, Step]:
+    """The steps that are all there is between a hop and the next, by the number of the first hop, if they are
+    element-wise: they can be fused with the hops, on columns."""
+    found = {}
+    for hop, following in zip(model.hops, model.hops[1:]):
+        steps = model.blocks[hop.number]
+        if (len(steps) == 1 and steps[0].element_wise and hop.target.reads == steps
+                and steps[0].target.reads == [following]):
+            found[hop.number] = steps[0]
+    return found
