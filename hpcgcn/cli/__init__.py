@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import importlib
+import io
 import keyword
 import os
 import sys
@@ -60,6 +61,7 @@ def main(argv: list[str] | None = None) -> int:
     from hpcgcn import __version__
     from hpcgcn.logs import show_messages
     argv = sys.argv[1:] if argv is None else argv
+    _print_anything()
     parser = _Parser(prog="hpcgcn", description="Full-graph GCN training over MPI.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"hpcgcn {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
@@ -77,6 +79,13 @@ def main(argv: list[str] | None = None) -> int:
     return _run(_module(args.command), args)
 
 
+def _print_anything():
+    """Names of files and classes may hold what the locale cannot show: then it is escaped."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def _module(name: str):
     """The file of a subcommand; a name that Python keeps for itself has an underscore after it."""
     return importlib.import_module(f"hpcgcn.cli.{name}{'_' if keyword.iskeyword(name) else ''}")
@@ -84,12 +93,16 @@ def _module(name: str):
 
 def _run(command, args) -> int:
     from hpcgcn.errors import HpcgcnError
+    from hpcgcn.logs import discard
     try:
-        return command.run(args) or 0
+        code = command.run(args) or 0
+        sys.stdout.flush()               # here, and not at the exit, where nobody could catch it
+        return code
     except HpcgcnError as error:
         print(f"hpcgcn: {error}", file=sys.stderr, flush=True)
         return error.exit_code
     except BrokenPipeError:
+        discard("stdout")
         return 0
     except KeyboardInterrupt:
         return 130

@@ -1,9 +1,10 @@
-"""hpcgcn info: what a file is, what it holds, and whether it is sound."""
+"""hpcgcn info: what a file or the folder of a run is, what it holds, and whether it is sound."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 
 from hpcgcn.cli import text
 from hpcgcn.cli.output import add_overwrite, foreign
@@ -11,20 +12,27 @@ from hpcgcn.errors import printable
 
 
 _HIDDEN = ("kind", "format", "settings", "split_counts")    # shown in their own places
-_DRAWN = ("degree_histogram", "class_sizes", "split_by_class")
+_DRAWN = ("degree_histogram", "class_sizes", "class_names", "split_by_class")
 _MOST_CLASSES = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser):
-    parser.add_argument("file", help="any file that hpcgcn wrote")
+    parser.add_argument("file", help="any file that hpcgcn wrote, or the folder of a run or "
+                                     "checkpoint")
     parser.add_argument("--json", action="store_true", help="print all facts as JSON")
-    parser.add_argument("--plot", metavar="IMAGE", help="draw degrees, classes and splits into a .png, .pdf or .svg")
+    parser.add_argument("--plot", metavar="IMAGE", help="draw degrees, classes and splits into a "
+                                                        ".png, .pdf or .svg")
     add_overwrite(parser, "an image or another file (--plot)")
 
 
 def run(args: argparse.Namespace) -> int:
     from hpcgcn.graph.describe import describe
 
+    model = os.path.join(args.file, "model.h5")
+    if os.path.isdir(args.file) and not os.path.exists(model):
+        return _show_run(args)
+    if os.path.isdir(args.file):
+        args.file = model                # of a checkpoint
     if args.plot:
         from hpcgcn.graph.plot import check_image_name, plot_graph
         from hpcgcn.files.replace import check_target
@@ -35,6 +43,28 @@ def run(args: argparse.Namespace) -> int:
     if args.plot:
         plot_graph(facts, args.plot, foreign(args.overwrite))
     return 2 if facts["problems"] else 0
+
+
+def _show_run(args: argparse.Namespace) -> int:
+    from hpcgcn.errors import ConfigError
+    from hpcgcn.report.describe import describe_run
+    if args.plot:
+        raise ConfigError(f"--plot draws a graph, and {args.file} is a folder; `hpcgcn report "
+                          f"{args.file}` "
+                          f"draws the curves of a run")
+    facts = describe_run(args.file)
+    print(json.dumps(facts, indent=2) if args.json else _run_as_text(facts))
+    return 0
+
+
+def _run_as_text(facts: dict) -> str:
+    shown = {name.replace("_", " "): value for name, value in facts.items()
+             if name not in ("path", "settings", "notes") and value is not None and value != []}
+    sections = [text.pairs([("folder", facts["path"]),
+                            *((name, _short(value)) for name, value in shown.items())]),
+                _named("settings that are not the defaults", facts["settings"]),
+                "\n".join(f"note: {note}" for note in facts["notes"])]
+    return "\n\n".join(section for section in sections if section)
 
 
 def _as_text(facts: dict) -> str:
@@ -69,10 +99,17 @@ def _degrees(title: str, contents: dict) -> str:
 
 def _classes(contents: dict) -> str:
     """Nodes of every class, as bars; of the largest ones if there are many."""
-    sizes = contents.get("class_sizes", [])
+    sizes, names = contents.get("class_sizes", []), contents.get("class_names", [])
     order = sorted(range(len(sizes)), key=lambda k: -sizes[k])[:_MOST_CLASSES]
-    title = "classes" if len(sizes) <= _MOST_CLASSES else f"classes (the {_MOST_CLASSES} largest of {len(sizes)})"
-    return title + "\n" + text.bars([(str(k), sizes[k]) for k in sorted(order)]) if sizes else ""
+    title = "classes"
+    if len(sizes) > _MOST_CLASSES:
+        title += f" (the {_MOST_CLASSES} largest of {len(sizes)})"
+    return title + "\n" + text.bars([(_class_name(k, names), sizes[k])
+                                           for k in sorted(order)]) if sizes else ""
+
+
+def _class_name(number: int, names: list[str]) -> str:
+    return f"{number} {printable(names[number], 40)}" if number < len(names) else str(number)
 
 
 def _splits(counts: list[dict]) -> str:

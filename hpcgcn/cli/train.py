@@ -18,8 +18,12 @@ def run(args) -> int:
     from hpcgcn.config import FIELDS, checked
     from hpcgcn.mpi.watchdog import START_PATIENCE
     from hpcgcn.mpi.world import run_ranks
+    from hpcgcn.errors import ConfigError
     limit = FIELDS["stall_timeout"]
-    seconds = checked(limit, getattr(args, "stall_timeout", limit.default), "the command line")
+    try:
+        seconds = checked(limit, getattr(args, "stall_timeout", limit.default), "the command line")
+    except ConfigError:
+        seconds = limit.default          # refused below, by all ranks together
     return run_ranks(_train, args, patience=START_PATIENCE * seconds)
 
 

@@ -7,7 +7,7 @@ import os
 import h5py
 import numpy as np
 
-from hpcgcn.graph.datasets import all_datasets, pieces
+from hpcgcn.graph.datasets import all_datasets, pieces, read_json
 from hpcgcn.graph.header import examine
 from hpcgcn.graph.statistics import component_sizes, degree_histogram, homophily, split_by_class
 from hpcgcn.graph.verify import problems
@@ -53,7 +53,9 @@ def _labels(file: h5py.File) -> dict:
         else:
             per_class += np.bincount(block[block >= 0], minlength=n_classes)
             labelled += int(np.count_nonzero(block >= 0))
-    return {"labelled_nodes": labelled, "class_sizes": per_class.tolist()}
+    names = read_json(file["extra"]).get("class_names", []) if "extra" in file else []
+    return {"labelled_nodes": labelled, "class_sizes": per_class.tolist(),
+            **({"class_names": names} if len(names) == n_classes else {})}
 
 
 def _parts(file: h5py.File) -> dict:

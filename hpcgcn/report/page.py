@@ -21,7 +21,12 @@ _HEAD_BYTES = 100_000
 
 def write_page(path: str, runs: list[Run], title: str = "", overwrite: bool = False):
     """Write the report of these runs, whole or not at all."""
-    atomic_text(path, page(runs, title), page_replaces(runs, overwrite), [run.path for run in runs])
+    atomic_text(path, _as_utf8(page(runs, title)), page_replaces(runs, overwrite), [run.path for run in runs])
+
+
+def _as_utf8(text: str) -> str:
+    """Names of files that are no text in this locale are read as UTF-8."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def page_replaces(runs: list[Run], overwrite: bool = False) -> Replaces:

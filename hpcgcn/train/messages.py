@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from hpcgcn.config import Config
+from hpcgcn.config.groups import CommunicationSettings
 from hpcgcn.mpi.world import EXIT_RUN_AGAIN
 from hpcgcn.train.accounting import ages_line
 
 STRAGGLER = 1.5                      # times the typical compute time at which a rank is named
+
+
+def unused_settings(config: Config, n_ranks: int) -> str:
+    """A note if settings of communication have no effect, because there is none; or ""."""
+    given = CommunicationSettings()
+    exchanged = [name for name in ("codec", "staleness_features", "staleness_gradients")
+                 if getattr(config, name) != getattr(given, name)]
+    if n_ranks > 1 or not exchanged:
+        return ""
+    return (f"method = '{config.method}' changes what ranks exchange: on 1 rank it has no effect; "
+            f"start several (mpirun -n 2 hpcgcn train ...)")
 
 
 def progress_line(epoch: int, n_epochs: int, loss: float, scores: dict[str, float],

@@ -23,7 +23,7 @@ from hpcgcn.train import checkpoint
 from hpcgcn.train.accounting import pipeline_costs, work_by_role
 from hpcgcn.train.callback import Callback, CallbackRunner, EpochReport
 from hpcgcn.train.folder import RunFolder
-from hpcgcn.train.messages import closing_lines, progress_line
+from hpcgcn.train.messages import closing_lines, progress_line, unused_settings
 from hpcgcn.train.plateau import ChanceWatch, chance_loss, features_are_uneven, remedy
 from hpcgcn.train.source import load_part, sparse_ranks
 from hpcgcn.train.trainer import EpochLedger, Trainer, describe, metrics_file
@@ -99,6 +99,9 @@ def _train(source, config: Config, runtime: Runtime, watchdog: Watchdog,
     part = load_part(comm, source, config)
     watchdog.where = "setting up"
     backend = open_backend(comm, config)
+    unused = unused_settings(config, comm.size)
+    if unused:
+        log.warning("%s", unused)
     folder = RunFolder(on_root(comm, lambda: RunFolder.prepare(config, source).path))
     finished = on_root(comm, _finished, folder, config)
     if finished:

@@ -72,6 +72,7 @@ def _load_slice(comm, path: str, config) -> Part:
     own no nodes."""
     with collective_errors(comm):
         n_sparse = sparse_ranks(config, comm.size)
+        _check_roles(path, n_sparse, comm.size)
         reader = max(comm.rank - n_sparse, 0)
         part = store.read_slice(path, reader, comm.size - n_sparse, config.split_index)
         if n_sparse:
@@ -79,6 +80,18 @@ def _load_slice(comm, path: str, config) -> Part:
             part.offsets = np.concatenate([np.zeros(n_sparse, np.int64), part.offsets])
             part.rank = comm.rank
     return _checked_together(comm, path, part)
+
+
+def _check_roles(path: str, n_sparse: int, n_ranks: int):
+    """Parts of a file are for the ranks that update; say so where their number does not fit."""
+    if not n_sparse or store.kind(path) != "partition":
+        return
+    n_parts, n_dense = int(store.header(path)["n_parts"]), n_ranks - n_sparse
+    if n_parts != n_dense:
+        raise ConfigError(f"{path} has {n_parts} parts, but with roles only {n_dense} of {n_ranks} "
+                          f"ranks own nodes ({n_sparse} only aggregate): give the graph file, or a "
+                          f"partition file with {n_dense} parts (`hpcgcn partition GRAPH -n "
+                          f"{n_dense}`), or change --sparse-ranks")
 
 
 def _ways_and_chunks(comm, config) -> tuple[int, int]:
