@@ -8,5 +8,5 @@ names (`--weight-decay`, `weight_decay`). In Python they are in groups:
 from hpcgcn.config.config import (FIELDS, GROUPS, RENAMED, Config, check_settings,  # noqa: F401
                                   field_named, make_config)
 from hpcgcn.config.flags import add_flags  # noqa: F401
-from hpcgcn.config.setting import SettingsGroup, checked, flag_of, key_of, setting  # noqa: F401
+from hpcgcn.setting import SettingsGroup, checked, flag_of, key_of, setting  # noqa: F401
 from hpcgcn.config.toml import read_toml, to_toml  # noqa: F401

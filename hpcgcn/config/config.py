@@ -5,37 +5,33 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import logging
-from dataclasses import dataclass
-from typing import Any, get_type_hints
+from typing import Any
 
 from hpcgcn.config.groups import (ArchitectureSettings, CommunicationSettings, MachineSettings,
                                   RunSettings, TrainingSettings)
-from hpcgcn.config.setting import THE_SETTINGS, SettingsGroup, checked, key_of
-from hpcgcn.config.strategies import FeatureSettings, PartitionSettings, PipelineSettings
+from hpcgcn.setting import THE_SETTINGS, SettingsGroup, checked, key_of
 from hpcgcn.errors import ConfigError
 from hpcgcn.exchange.presets import PRESETS
+from hpcgcn.parallel import settings_groups
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, init=False)
-class Config:
+# Every group by its name in Python; a strategy brings its own.
+GROUPS: dict[str, type[SettingsGroup]] = {
+    "architecture": ArchitectureSettings, "training": TrainingSettings,
+    "communication": CommunicationSettings, **settings_groups(), "machine": MachineSettings,
+    "run": RunSettings}
+_Groups = dataclasses.make_dataclass("_Groups", GROUPS.items(), frozen=True, init=False)
+
+
+class Config(_Groups):
     """The settings of one run; they cannot be changed, `replace` makes others.
 
         Config(method="pipegcn", layers=4).training.epochs
 
-    Every setting is read from its group, or by its own name (`config.epochs`). To declare a
-    group, add it here.
+    Every setting is read from its group, or by its own name (`config.epochs`).
     """
-
-    architecture: ArchitectureSettings
-    training: TrainingSettings
-    communication: CommunicationSettings
-    partition: PartitionSettings
-    features: FeatureSettings
-    pipeline: PipelineSettings
-    machine: MachineSettings
-    run: RunSettings
 
     def __init__(self, **settings):
         """Settings by name, over the preset of `method`; also whole groups by theirs."""
@@ -69,7 +65,6 @@ class Config:
                 for key, spec in FIELDS.items()}
 
 
-GROUPS: dict[str, type[SettingsGroup]] = get_type_hints(Config)
 FIELDS = {key_of(spec): spec for group in GROUPS.values() for spec in dataclasses.fields(group)}
 GROUP_OF_KEY = {key_of(spec): name for name, group in GROUPS.items()
                 for spec in dataclasses.fields(group)}

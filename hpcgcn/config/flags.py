@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 
 from hpcgcn.config.config import FIELDS, GROUPS, RENAMED
-from hpcgcn.config.setting import described, flag_of, key_of
+from hpcgcn.setting import described, flag_of, key_of
 
 
 def add_flags(parser: argparse.ArgumentParser):

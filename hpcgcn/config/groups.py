@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hpcgcn.config.setting import SettingsGroup, setting
+from hpcgcn.setting import SettingsGroup, setting
 from hpcgcn.exchange.presets import PRESETS
+from hpcgcn.parallel import STRATEGIES
 
 LARGEST_SEED = 2 ** 63 - 1
 
@@ -85,7 +86,7 @@ class CommunicationSettings(SettingsGroup):
                           choices=tuple(PRESETS))
     parallel: str = setting("auto", "strategy that divides the work; auto: partition on several "
                                     "ranks",
-                            choices=("auto", "single", "partition", "features", "layers"))
+                            choices=("auto", *STRATEGIES))
     blocking: bool = setting(False, "disable communication/computation overlap")
     codec: str = setting("fp32", "compression of halo rows", choices=_codecs)
     rate: str = setting("auto", "schedule of the codec's bits or compression ratio; `hpcgcn "

@@ -8,8 +8,8 @@ import tomllib
 from typing import Any
 
 from hpcgcn.config.config import GROUPS, Config
-from hpcgcn.config.setting import described, key_of
 from hpcgcn.errors import ConfigError, printable
+from hpcgcn.setting import described, key_of
 
 MOST_BYTES = 1 << 20       # of a file of settings
 

@@ -1,9 +1,9 @@
-"""What a strategy is: it carries out a model's hops, and decides which rows become complete when.
+"""How a model's hops are carried out: which rows become complete when.
 
     push(rows, context)   these rows of the input are ready: keep them, send what others need
     pull(context)         yields ranges of rows of the output, complete, as soon as they are
 
-All rows of a hop are pushed before the first pull, each row once. A strategy gives one aggregation a hop and direction:
+All rows of a hop are pushed before the first pull, each row once. There is one aggregation per hop and direction:
 A going forward (values), its transpose going back (gradients).
 """
 
@@ -34,7 +34,7 @@ class Aggregation:
         raise NotImplementedError
 
 
-class Strategy:
+class Aggregations:
     """The aggregations of a model on this rank. `forward[k]` and `backward[k]` belong to hop k + 1."""
 
     forward: list[Aggregation]       # training

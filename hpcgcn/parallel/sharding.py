@@ -1,4 +1,4 @@
-"""Who holds which parameters: all ranks all of them, or every stage of a pipeline its own."""
+"""Who holds which parameters: here all ranks all of them."""
 
 from __future__ import annotations
 
@@ -36,29 +36,3 @@ class Replicated:
     def own(self, array: np.ndarray) -> np.ndarray:
         """This rank's share of an array for the whole model."""
         return array
-
-
-class Staged(Replicated):
-    """Every stage holds its own parameters; the ways of a stage share them."""
-
-    def __init__(self, grid, parameters: Parameters):
-        self.grid, self.parameters = grid, parameters
-        self.specs = parameters.all_specs
-        self.size = sum(spec.size for spec in self.specs)
-        self.sizes = grid.stages.comm.allgather(parameters.size)
-
-    def _sum(self, agreed, gradient):
-        self.grid.world.sum_in_place(agreed)
-        self.grid.ways.sum_in_place(gradient)
-
-    def everywhere(self, number: float) -> float:
-        return self.grid.stages.comm.allreduce(number)
-
-    def whole(self, array) -> np.ndarray | None:
-        host = np.ascontiguousarray(self.parameters.backend.to_host(array))
-        found = np.empty(self.size, host.dtype) if self.grid.first else None
-        self.grid.stages.comm.Gatherv(host, (found, self.sizes) if self.grid.first else None)
-        return found
-
-    def own(self, array: np.ndarray) -> np.ndarray:
-        return array[self.parameters.offset:self.parameters.offset + self.parameters.size]

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 
 from hpcgcn.config import Config, make_config
-from hpcgcn.config.strategies import PipelineSettings
 from hpcgcn.errors import CheckpointError, ConfigError
 from hpcgcn.files.marker import run_uuid
 from hpcgcn.graph.data import Part
@@ -17,11 +16,10 @@ from hpcgcn.mpi.world import collective_errors, on_root, world
 from hpcgcn.nn.models import parameter_specs
 from hpcgcn.nn.parameters import Parameters
 from hpcgcn.train import checkpoint
-from hpcgcn.train.engine import Engine
+from hpcgcn.parallel import make_strategy, strategy_name, strategy_named
 from hpcgcn.train.predictions import predictions_replace, write_predictions
 from hpcgcn.train.run import open_backend
 from hpcgcn.train.scores import no_answer, rows_without_answer, scores
-from hpcgcn.train.source import load_part
 from hpcgcn.train.trainer import model_shape, precomputes
 
 WHICH = ("best", "last")
@@ -50,18 +48,20 @@ class TrainedModel:
         self.config, self.part = config, fitting_part(part, ends, where)
         self.where, self.run = where, run_uuid(where)
         self.multilabel = multilabel or part.multilabel
-        self.backend = open_backend(comm, config)
+        self.runtime = Runtime(comm)
+        self.comm = self.runtime.comm
+        # Exactly, and among ranks that own nodes, however it was trained.
+        name = "single" if comm.size == 1 else "partition"
+        strategy = strategy_named(name)(self.runtime, config.replace(precision="fp32", blocking=False))
+        self.backend = open_backend(strategy)
         shape = model_shape(config, self.part)
         parameters = Parameters(self.backend, parameter_specs(shape), config.seed)
         if len(values) != parameters.size:
             raise CheckpointError(f"{where} holds {len(values)} parameters, but its settings mean {parameters.size}: it is damaged")
         self.backend.copy(np.ascontiguousarray(values, self.backend.dtype), parameters.value)
         self.parameters = parameters
-        parallel = "single" if comm.size == 1 else "partition"
-        self.runtime = Runtime(comm)
-        self.comm = self.runtime.comm
-        self.engine = Engine(self.runtime, self.backend, self.part, shape, parameters, seed=config.seed, parallel=parallel,
-                             precompute=precomputes(config, self.part))
+        self.engine = strategy.make_engine(self.backend, self.part, shape, parameters,
+                                           precompute=precomputes(config, self.part))
 
     def logits(self) -> np.ndarray:
         """Of the local rows, in the engine's order."""
@@ -112,9 +112,8 @@ def open_model(run: str | os.PathLike, graph: str | os.PathLike, which: str = "b
     config, folder = on_root(comm, find_checkpoint, run)
     with collective_errors(comm):
         config = config.replace(**(overrides or {}))
-        if config.parallel == "layers":  # how it was trained; a model runs on any division of the graph
-            config = config.replace(parallel="auto", pipeline=PipelineSettings())
-    part = load_part(comm, graph, config)
+        config = inference_config(config, comm)
+    part = load_for_inference(graph, config, comm)
     with collective_errors(comm):
         snapshot = checkpoint.load(folder)
         shape = checkpoint.load_shape(folder, config)
@@ -122,6 +121,19 @@ def open_model(run: str | os.PathLike, graph: str | os.PathLike, which: str = "b
     with collective_errors(comm):
         return TrainedModel(config, part, values, (shape.n_features, shape.n_classes), folder,
                             snapshot.multilabel, comm)
+
+
+def inference_config(config: Config, comm) -> Config:
+    """The settings with which a model is evaluated; some strategies are for training only."""
+    return strategy_named(strategy_name(config, comm.size)).inference_config(config)
+
+
+def load_for_inference(graph: str | os.PathLike, config: Config, comm) -> Part:
+    """This rank's part of a graph to evaluate. Collective."""
+    with Runtime(comm) as runtime:
+        with collective_errors(comm):
+            strategy = make_strategy(runtime, config)
+        return strategy.load(graph)
 
 
 def gather_rows(comm, local: np.ndarray, ids: np.ndarray, n_nodes: int, write):

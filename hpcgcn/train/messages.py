@@ -5,7 +5,6 @@ from __future__ import annotations
 from hpcgcn.config import Config
 from hpcgcn.config.groups import CommunicationSettings
 from hpcgcn.mpi.world import EXIT_RUN_AGAIN
-from hpcgcn.train.accounting import ages_line
 
 STRAGGLER = 1.5                      # times the typical compute time at which a rank is named
 
@@ -29,8 +28,8 @@ def progress_line(epoch: int, n_epochs: int, loss: float, scores: dict[str, floa
     return f"epoch {epoch:>5}/{n_epochs}  loss {loss:.4f}  {parts}  {1000 * recent:.1f} ms/epoch"
 
 
-def closing_lines(path: str, summary: dict, config: Config) -> str:
-    """The end of a run in a few lines."""
+def closing_lines(path: str, summary: dict, config: Config, of_strategy: str = "") -> str:
+    """The end of a run in a few lines; of_strategy: those that its strategy adds."""
     if summary["stopped_early"]:
         return (f"stopped early after {summary['epochs']} of {config.epochs} epochs, with a "
                 f"checkpoint: run the same command with --resume auto to go on (exit code "
@@ -41,7 +40,7 @@ def closing_lines(path: str, summary: dict, config: Config) -> str:
     return (f"{score}; {summary['seconds_per_epoch'] * 1000:.1f} ms/epoch, "
             f"{summary['bytes_sent'] / 1e6:.1f} MB sent, compression {summary['compression']:.1f}, "
             f"peak memory {memory / 2**20:.0f} MiB per rank\n"
-            f"{_work(summary)}{_straggler(summary)}{_pipeline(summary)}{_chance(summary)}"
+            f"{_work(summary)}{_straggler(summary)}{of_strategy}{_chance(summary)}"
             f"results: {path}")
 
 
@@ -53,17 +52,6 @@ def _work(summary: dict) -> str:
              for role, found in summary["roles"].items()]
     return (f"aggregation work, maximum over mean: {summary['multiply_adds']['max_over_mean']:.2f}"
             + (f"; {', '.join(roles)}" if len(roles) > 1 else "") + "\n")
-
-
-def _pipeline(summary: dict) -> str:
-    """How long the stages of a pipeline wait, and how evenly they are loaded."""
-    if "pipeline" not in summary:
-        return ""
-    found = summary["pipeline"]
-    return (f"{found['stages']} stages x {found['ways']} partitions, {found['chunks']} chunks: "
-            f"bubble {100 * found['bubble_measured']:.0f} % (formula "
-            f"{100 * found['bubble_predicted']:.0f} %), slowest stage {found['balance']:.2f} times "
-            f"the mean\n{ages_line(found['reads_by_age'])}")
 
 
 def _chance(summary: dict) -> str:

@@ -7,6 +7,7 @@ from collections import deque
 import numpy as np
 
 from hpcgcn.graph.data import TRAIN, Part
+from hpcgcn.nn.models import models_where
 
 PATIENCE = 50                        # epochs
 NEAR = 0.98                          # of the loss of guessing; and of the loss of earlier epochs
@@ -69,14 +70,11 @@ class ChanceWatch:
                 f"by the labels' frequencies has {self.chance:.3f}; this does not train")
 
 
-def remedy(config, uneven: bool = False) -> str:
+def remedy(strategy, uneven: bool = False) -> str:
     """What may help against a loss at chance; uneven: some features drown the others."""
-    if config.parallel == "layers" and config.history != "none":
-        return ("chunks may read rows that are too stale: try a shorter --history-hold, more "
-                "--partitions-per-stage (gnnpipe-hybrid), fewer --stages or --chunks; --history "
-                "none "
-                "is exact and tells whether history is the cause")
-    if uneven:
+    if uneven and not strategy.remedy():
         return ("features are of very different scale: import the graph with --normalise-features "
                 "standard")
-    return "try another --lr, fewer --layers, or a model for many layers (--model gcnii or resgcn)"
+    deep = " or ".join(models_where("for_many_layers"))
+    return strategy.remedy() or (f"try another --lr, fewer --layers, or a model for many layers "
+                                 f"(--model {deep})")

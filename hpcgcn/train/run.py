@@ -19,13 +19,13 @@ from hpcgcn.mpi.stop import StopRequest
 from hpcgcn.mpi.world import EXIT_RUN_AGAIN, collective_errors, local_rank, on_root, world
 from hpcgcn.mpi.runtime import Runtime
 from hpcgcn.mpi.watchdog import Watchdog
+from hpcgcn.parallel import make_strategy
 from hpcgcn.train import checkpoint
-from hpcgcn.train.accounting import pipeline_costs, work_by_role
+from hpcgcn.train.accounting import work_by_role
 from hpcgcn.train.callback import Callback, CallbackRunner, EpochReport
 from hpcgcn.train.folder import RunFolder
 from hpcgcn.train.messages import closing_lines, progress_line, unused_settings
 from hpcgcn.train.plateau import ChanceWatch, chance_loss, features_are_uneven, remedy
-from hpcgcn.train.source import load_part, sparse_ranks
 from hpcgcn.train.trainer import EpochLedger, Trainer, describe, metrics_file
 
 
@@ -49,14 +49,12 @@ def threads_per_rank(comm, wanted: int) -> int:
     return max(1, min(len(os.sched_getaffinity(0)), (os.cpu_count() or 1) // ranks_here))
 
 
-def open_backend(comm, config: Config):
-    """The backend of the settings, with a note to the user if it is not the expected one."""
+def open_backend(strategy):
+    """This rank's backend, with a note to the user if it is not the expected one. Collective."""
+    comm, config = strategy.runtime.comm, strategy.config
     threads = threads_per_rank(comm, config.threads)
     with collective_errors(comm):
-        name = config.backend
-        if config.sparse_backend != "auto" and comm.rank < sparse_ranks(config, comm.size):
-            name = config.sparse_backend
-        backend, note = make_backend(name, config.dtype, threads, comm, config.mpi)
+        backend, note = make_backend(strategy.backend_name, config.dtype, threads, comm, config.mpi)
     if note and comm.rank == 0:
         log.warning("%s", note)
     return backend
@@ -96,9 +94,11 @@ def _train(source, config: Config, runtime: Runtime, watchdog: Watchdog,
     comm = runtime.comm
     say = _printer(comm, config)
     watchdog.where = "reading its part"
-    part = load_part(comm, source, config)
+    with collective_errors(comm):
+        strategy = make_strategy(runtime, config)
+    part = strategy.load(source)
     watchdog.where = "setting up"
-    backend = open_backend(comm, config)
+    backend = open_backend(strategy)
     unused = unused_settings(config, comm.size)
     if unused:
         log.warning("%s", unused)
@@ -110,9 +110,9 @@ def _train(source, config: Config, runtime: Runtime, watchdog: Watchdog,
         return Result(folder.path, finished, 0)
     chosen = on_root(comm, folder.read_choices) if config.resume != "never" else {}
     with collective_errors(comm):
-        trainer = Trainer(runtime, backend, part, config, chosen)
-    if comm.rank == 0 and trainer.chosen:
-        folder.write_choices(trainer.chosen)
+        trainer = Trainer(runtime, backend, part, config, chosen, strategy)
+    if comm.rank == 0 and strategy.choices:
+        folder.write_choices(strategy.choices)
     uneven = features_are_uneven(comm, part)
     del part
     _resume(trainer, folder, say)
@@ -154,7 +154,7 @@ def _run(trainer: Trainer, folder: RunFolder, say, watchdog: Watchdog,
     """The epochs, with evaluation, metrics and checkpoints between them."""
     config, comm = trainer.config, trainer.comm
     began, first_epoch = time.perf_counter(), trainer.epoch
-    ledger = EpochLedger(comm, trainer.engine.strategy.exchanges)
+    ledger = EpochLedger(comm, trainer.engine.aggregations.exchanges)
     metrics = metrics_file(trainer, folder, ledger)
     chance = ChanceWatch(chance_loss(comm, trainer.engine.labels, trainer.shape.n_classes))
     stopped, found, training_seconds, times = False, {}, 0.0, []
@@ -172,7 +172,7 @@ def _run(trainer: Trainer, folder: RunFolder, say, watchdog: Watchdog,
             times.append(seconds)
             warning = chance.observe(loss)
             if warning and comm.rank == 0:
-                log.warning("%s; %s", warning, remedy(config, uneven))
+                log.warning("%s; %s", warning, remedy(trainer.strategy, uneven))
             row = ledger.collect(seconds, allreduce, rate)
             last = trainer.epoch == config.epochs
             found = {}
@@ -182,7 +182,7 @@ def _run(trainer: Trainer, folder: RunFolder, say, watchdog: Watchdog,
                 say(progress_line(trainer.epoch, config.epochs, loss, found, times))
             if metrics:
                 metrics.write({"epoch": trainer.epoch - 1, "loss": loss, **{k: v for k, v in found.items() if v == v}, **row,
-                               **trainer.epoch_facts(row)})
+                               **trainer.strategy.epoch_metrics(trainer.engine, row)})
             if last or stopped or (config.checkpoint_every and trainer.epoch % config.checkpoint_every == 0):
                 watchdog.where = f"checkpoint after epoch {trainer.epoch - 1}"
                 trainer.save(folder)
@@ -196,7 +196,8 @@ def _run(trainer: Trainer, folder: RunFolder, say, watchdog: Watchdog,
         folder.write_summary(summary)
     summary = comm.bcast(summary)        # rank 0 has gathered what the others did
     if comm.rank == 0:
-        progress.info("%s", closing_lines(folder.path, summary, config))
+        progress.info("%s", closing_lines(folder.path, summary, config,
+                                         trainer.strategy.closing_lines(summary)))
     return Result(folder.path, summary, EXIT_RUN_AGAIN if stopped else 0)
 
 
@@ -211,8 +212,7 @@ def _summary(trainer: Trainer, ledger: EpochLedger, found, stopped: bool, second
     largest, total = peak_memory(trainer.comm)
     facts, costs = describe(trainer), ledger.summary()
     costs |= work_by_role(costs["by_rank"], facts.pop("work"))
-    if trainer.layered:
-        facts["pipeline"] = pipeline_costs(costs["by_rank"], facts["pipeline"])
+    facts = trainer.strategy.with_costs(facts, costs["by_rank"])
     return {"epochs": trainer.epoch, "stopped_early": stopped, "final": {k: _number(v) for k, v in found.items()},
             "best": {"epoch": trainer.best.epoch, "val": _number(trainer.best.val), "test": _number(trainer.best.test)},
             "training_seconds": seconds, "seconds_per_epoch": seconds / n_epochs if n_epochs else 0.0,

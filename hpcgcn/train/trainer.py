@@ -10,25 +10,20 @@ import time
 import numpy as np
 
 from hpcgcn.config import Config, to_toml
-from hpcgcn.errors import ConfigError, GraphError
+from hpcgcn.errors import GraphError
 from hpcgcn.exchange.policies import make_policies
-from hpcgcn.graph.data import TRAIN, Part, SparseRows
-from hpcgcn.graph.local import restrict
+from hpcgcn.graph.data import Part, SparseRows
 from hpcgcn.mpi.runtime import Runtime
 from hpcgcn.mpi.world import collective_errors
 from hpcgcn.nn.models import Shape, parameter_specs, precomputes_input
-from hpcgcn.nn.parameters import Adam, Parameters, clip_gradient
-from hpcgcn.parallel.layers.grid import make_grid
+from hpcgcn.nn.parameters import Adam, clip_gradient
+from hpcgcn.parallel import make_strategy
 from hpcgcn.train import checkpoint
-from hpcgcn.train.accounting import EpochLedger, bubble_share
+from hpcgcn.train.accounting import EpochLedger
 from hpcgcn.train.checkpoint import Best, Snapshot
 from hpcgcn.train.divergence import explain_divergence
-from hpcgcn.train.engine import Engine
 from hpcgcn.train.folder import MetricsFile, RunFolder
-from hpcgcn.train.ownership import Replicated, Staged
-from hpcgcn.train.pipeline import PipelineEngine, PipelineSettings
 from hpcgcn.train.scores import scores
-from hpcgcn.train.source import sparse_ranks
 
 
 def model_shape(config: Config, part: Part) -> Shape:
@@ -54,28 +49,24 @@ def learning_rate(config: Config, epoch: int) -> float:
 class Trainer:
     """A model, its graph and its optimiser on this rank."""
 
-    def __init__(self, runtime: Runtime, backend, part: Part, config: Config, chosen: dict | None = None):
-        """chosen: what an earlier start of this run chose by measuring: {"ends": how layers were divided} for parallel =
-        'layers', {"blocks": how transposes are cut} for parallel = 'features'."""
-        chosen = chosen or {}
+    def __init__(self, runtime: Runtime, backend, part: Part, config: Config,
+                 chosen: dict | None = None, strategy=None):
+        """chosen: what an earlier start of this run chose by measuring.
+
+        strategy: the one that has loaded the part; made from the settings if it is not given.
+        """
         self.runtime, self.comm, self.backend, self.config = runtime, runtime.comm, backend, config
-        comm = self.comm
-        if config.parallel == "single" and comm.size > 1:
-            raise ConfigError(f"parallel = 'single' is for one rank, but {comm.size} were started: each would see only its own "
-                              f"part; leave it 'auto', or start one rank")
+        self.strategy = strategy or make_strategy(runtime, config)
+        self.strategy.choices.update(chosen or {})
         self.shape = model_shape(config, part)
-        self.layered = config.parallel == "layers"
-        self.grid = make_grid(runtime, config.ways, config.stages) if self.layered else None
-        self.parameters = Parameters(backend, parameter_specs(self.shape), config.seed, allocate=not self.layered)
-        training_part = restrict(self.grid.ways.comm if self.layered else comm, part, part.split == TRAIN) if config.inductive else part
-        self.engine = self._engine(training_part, precomputes(config, part), self._policies, chosen)
+        self.parameters = self.strategy.make_parameters(backend, parameter_specs(self.shape))
+        training_part = self.strategy.training_part(part) if config.inductive else part
+        self.engine = self._engine(training_part, part, self._policies)
         if self.engine.labels.n_train == 0:
             raise GraphError("the graph has no labelled training nodes: `hpcgcn info` shows its splits; "
                              "another split may be chosen with --split-index")
-        self.chosen = ({"ends": self.engine.ends} if self.layered else
-                       {"blocks": self.engine.n_blocks} if config.parallel == "features" else {})
-        self.evaluator = self._engine(part, precomputes(config, part), None, self.chosen) if config.inductive else self.engine
-        self.owner = Staged(self.grid, self.parameters) if self.layered else Replicated(runtime, self.parameters)
+        self.evaluator = self._engine(part, part) if config.inductive else self.engine
+        self.owner = self.strategy.sharding(self.parameters)
         decay = config.weight_decay
         self.optimiser = Adam(self.parameters, weight_decay={
             "dense": decay, "conv": decay if config.weight_decay_conv < 0 else config.weight_decay_conv})
@@ -83,29 +74,18 @@ class Trainer:
         self.best = Best()
         self.epoch = 0                       # epochs done
 
-    def _engine(self, part: Part, precompute: bool, make_policies, chosen: dict):
-        """What runs the model over a graph."""
-        config, comm = self.config, self.comm
-        if self.layered:
-            return PipelineEngine(self.grid, self.backend, part, self.shape, self.parameters, seed=config.seed,
-                                  settings=PipelineSettings.of(config), precompute=precompute, ends=chosen.get("ends"),
-                                  make_policies=make_policies)
-        parallel = config.parallel if config.parallel != "auto" else "single" if comm.size == 1 else "partition"
-        return Engine(self.runtime, self.backend, part, self.shape, self.parameters, make_policies=make_policies, seed=config.seed,
-                      parallel=parallel, precision=config.precision, blocking=config.blocking, precompute=precompute,
-                      n_blocks=config.feature_blocks or chosen.get("blocks", 0), n_sparse=sparse_ranks(config, comm.size))
+    def _engine(self, part: Part, whole: Part, make_policies=None):
+        """What runs the model over a part of the graph, or of a subgraph of it."""
+        return self.strategy.make_engine(self.backend, part, self.shape, self.parameters,
+                                         precompute=precomputes(self.config, whole),
+                                         make_policies=make_policies)
 
-    def _policies(self, engine: Engine):
-        """Training's exchange policies, once the hops and the number of rows that travel are known."""
+    def _policies(self, engine):
+        """Training's exchange policies, once the hops and the number of halo rows are known."""
         rows = engine.comm.allreduce(engine.local.rows_sent)
         widths = [(hop.number, hop.source.width) for hop in engine.model.hops]
         widths += [(hop.number, hop.source.width) for hop in engine.model.hops if hop.source.wants_gradient]
         return make_policies(self.config, rows, widths, self.backend.dtype.itemsize, engine.comm.size)
-
-    @property
-    def copies(self) -> int:
-        """How many ranks hold each node."""
-        return self.grid.n_stages if self.layered else 1
 
     # -- one epoch ----------------------------------------------------------------------------------------------------
     def run_epoch(self, stop_wanted: bool = False) -> tuple[float, bool, float]:
@@ -138,17 +118,13 @@ class Trainer:
         if found["val"] > self.best.val or math.isnan(found["val"]):
             self.best = Best(self.epoch - 1, found["val"], found["test"], self.owner.whole(self.parameters.value))
 
-    def epoch_facts(self, row: dict) -> dict:
-        """What a pipeline adds to an epoch's row of metrics."""
-        return {"bubble_share": bubble_share(row), "history_share": self.engine.history_share} if self.layered else {}
-
     # -- checkpoints --------------------------------------------------------------------------------------------------
     def save(self, folder: RunFolder):
         """Write a checkpoint. Collective."""
         p, whole = self.parameters, self.owner.whole
         snapshot = Snapshot(self.epoch, whole(p.value), whole(p.m), whole(p.v), p.step, self.best, self.rate.state(), self.comm.size,
                             self.engine.labels.multilabel)
-        exchanges = {name: exchange.state() for name, exchange in self.engine.strategy.named_exchanges().items()}
+        exchanges = {name: exchange.state() for name, exchange in self.engine.aggregations.named_exchanges().items()}
         checkpoint.save(self.comm, folder.checkpoints, snapshot, self.owner.specs, exchanges, self.config, " ".join(sys.argv),
                         self.config.keep)
 
@@ -168,7 +144,7 @@ class Trainer:
     def _restore_exchanges(self, path: str) -> str:
         with collective_errors(self.comm):
             states = checkpoint.load_exchanges(path, self.comm.rank, self.comm.size) or {}
-        exchanges = self.engine.strategy.named_exchanges()
+        exchanges = self.engine.aggregations.named_exchanges()
         misfits = sum(not exchange.fits(states.get(name, {})) for name, exchange in exchanges.items())
         if self.comm.allreduce(misfits):
             for exchange in exchanges.values():
@@ -190,19 +166,18 @@ def metrics_file(trainer: Trainer, folder: RunFolder, ledger: EpochLedger) -> Me
     """The metrics file, on rank 0."""
     if trainer.comm.rank:
         return None
-    more = ["bubble_share", "history_share"] if trainer.layered else []
-    return MetricsFile(folder.metrics_path, [*more, *ledger.columns], trainer.epoch)
+    columns = [*trainer.strategy.metric_columns, *ledger.columns]
+    return MetricsFile(folder.metrics_path, columns, trainer.epoch)
 
 
 def describe(trainer: Trainer) -> dict:
     """What was trained on what, for the summary."""
-    local, strategy = trainer.engine.local, trainer.engine.strategy
-    sums = trainer.comm.allreduce(np.array([local.n_owned, local.n_halo, local.n_entries])) // trainer.copies
+    local, aggregations = trainer.engine.local, trainer.engine.aggregations
+    sums = trainer.comm.allreduce(np.array([local.n_owned, local.n_halo, local.n_entries])) // trainer.strategy.copies
     return {"nodes": int(sums[0]), "halo_rows": int(sums[1]), "matrix_entries": int(sums[2]), "ranks": trainer.comm.size,
             "hosts": trainer.comm.allgather(socket.gethostname()),
-            "work": trainer.comm.allgather((strategy.role, strategy.multiply_adds())),
-            **({"pipeline": trainer.engine.facts()} if trainer.layered else {}),
-            **({"feature_blocks": trainer.engine.n_blocks} if trainer.config.parallel == "features" else {}),
+            "work": trainer.comm.allgather((aggregations.role, aggregations.multiply_adds())),
+            **trainer.strategy.facts(trainer.engine),
             "parameters": trainer.owner.size, **trainer.backend.describe(), "config": to_toml(trainer.config)}
 
 

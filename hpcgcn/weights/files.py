@@ -177,13 +177,12 @@ def open_weights(path: str, graph: str, given: dict | None = None, overrides: di
     Collective over `comm` (default: all ranks).
     """
     from hpcgcn.mpi.world import collective_errors, on_root, world
-    from hpcgcn.train.inference import TrainedModel
-    from hpcgcn.train.source import load_part
+    from hpcgcn.train.inference import TrainedModel, load_for_inference
     comm = world() if comm is None else comm
     found, config = on_root(comm, _found_and_config, path, given or {})
     with collective_errors(comm):
         config = config.replace(**(overrides or {}))
-    part = load_part(comm, graph, config)
+    part = load_for_inference(graph, config, comm)
     with collective_errors(comm):
         if found.weighs_out_degrees and part.directed:
             raise ConfigError(f"{path} is of DGL's GraphConv, which on a directed graph such as {graph} weighs an edge by the out-degree "

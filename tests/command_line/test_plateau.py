@@ -7,6 +7,7 @@ import pytest
 from mpi4py import MPI
 
 from hpcgcn.config import Config
+from hpcgcn.parallel.strategy import Strategy
 from hpcgcn.train.plateau import PATIENCE, ChanceWatch, chance_loss, features_are_uneven, remedy
 
 
@@ -68,5 +69,5 @@ def test_features_of_very_different_scale_are_told():
     assert not features_are_uneven(MPI.COMM_SELF, features(even))
     assert not features_are_uneven(MPI.COMM_SELF, features(np.zeros((100, 5))))
     assert features_are_uneven(MPI.COMM_SELF, features(even * [1, 1, 1, 1, 1000]))
-    assert "--normalise-features standard" in remedy(Config(), True)
-    assert "--normalise-features" not in remedy(Config(), False)
+    assert "--normalise-features standard" in remedy(Strategy(None, Config()), True)
+    assert "--normalise-features" not in remedy(Strategy(None, Config()), False)

@@ -12,8 +12,8 @@ from hpcgcn.exchange.codecs import Draw, Rows, make_codec
 from hpcgcn.exchange.exchange import Exchange
 from hpcgcn.exchange.types import Policy
 from hpcgcn.exchange.schedules import Linear, Schedule, Steps
-from hpcgcn.graph.local import build_local
-from hpcgcn.parallel.partition import PartitionedMatrices
+from hpcgcn.parallel.local_graph import build_local
+from hpcgcn.parallel.partition.aggregations import PartitionedMatrices
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(60)]
 

@@ -10,12 +10,12 @@ from hpcgcn.exchange.exchange import Exchange
 from hpcgcn.exchange.types import Policy
 from hpcgcn.exchange.schedules import Schedule
 from hpcgcn.graph.data import TRAIN
-from hpcgcn.graph.local import build_local, restrict
+from hpcgcn.parallel.local_graph import build_local, restrict
 from hpcgcn.mpi.halo import find_halo
 from hpcgcn.nn.fields import Field
 from hpcgcn.nn.models import Hop, Model, Shape
 from hpcgcn.nn.steps import PassContext
-from hpcgcn.parallel.partition import PartitionedMatrices, PartitionStrategy
+from hpcgcn.parallel.partition.aggregations import PartitionedMatrices, PartitionStrategy
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(60)]
 

@@ -13,7 +13,7 @@ from hpcgcn.backend import make_backend
 from hpcgcn.config import make_config
 from hpcgcn.exchange.presets import PRESETS
 from hpcgcn.mpi.runtime import Runtime
-from hpcgcn.train.source import load_part
+from hpcgcn.parallel import make_strategy
 from hpcgcn.train.trainer import Trainer
 
 EPOCHS = 5
@@ -25,7 +25,8 @@ def losses(comm, path: str, method: str, backend) -> list[float]:
     config = make_config({"method": method, "layers": 3, "hidden": 16, "epochs": EPOCHS, "backend": backend.name,
                           "precompute": "no", "seed": 3})
     with Runtime(comm) as runtime:
-        trainer = Trainer(runtime, backend, load_part(comm, path, config), config)
+        strategy = make_strategy(runtime, config)
+        trainer = Trainer(runtime, backend, strategy.load(path), config, strategy=strategy)
         return [trainer.run_epoch()[0] for _ in range(EPOCHS)]
 
 

@@ -80,7 +80,7 @@ def test_a_graph_without_edges(comm, runtime):
 def test_single_is_for_one_rank(comm, runtime):
     graph, owner = awkward("random", comm.size)
     if comm.size == 1:
-        assert trainer_on(runtime, graph, owner, parallel="single").engine.parallel == "single"
+        assert trainer_on(runtime, graph, owner, parallel="single").strategy.config.parallel == "single"
         return
     with pytest.raises(ConfigError, match="one rank"):
         trainer_on(runtime, graph, owner, parallel="single")

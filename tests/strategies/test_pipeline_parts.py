@@ -9,7 +9,7 @@ from small_graphs import small_graph
 from hpcgcn.backend.reference import ReferenceBackend
 from hpcgcn.errors import ConfigError
 from hpcgcn.graph import chunks
-from hpcgcn.graph.chunks import chunk_parts, cut_runs, make_chunking, way_of_graph
+from hpcgcn.parallel.layers.chunks import chunk_parts, cut_runs, make_chunking, way_of_graph
 from hpcgcn.graph.generate import generate_sbm
 from hpcgcn.nn.models import Hop, Inputs, Shape, build_model, parameter_specs
 from hpcgcn.nn.parameters import Parameters

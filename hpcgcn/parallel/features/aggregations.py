@@ -23,9 +23,9 @@ from hpcgcn.exchange.exchange import Exchange
 from hpcgcn.exchange.types import Policy
 from hpcgcn.mpi.runtime import Runtime
 from hpcgcn.nn.plan import element_wise_between
-from hpcgcn.parallel.base import Aggregation, Strategy, gathers_gradient, scales
-from hpcgcn.parallel.slices import Between, Layout, Slices
-from hpcgcn.parallel.transposes import BACKWARD, FORWARD, Transposes
+from hpcgcn.parallel.aggregation import Aggregation, Aggregations, gathers_gradient, scales
+from hpcgcn.parallel.features.layout import Between, Layout, Slices
+from hpcgcn.parallel.features.transposes import BACKWARD, FORWARD, Transposes
 
 
 class Product:
@@ -110,7 +110,7 @@ class TransposedAggregation(Aggregation):
         return start, stop
 
 
-class FeatureStrategy(Strategy):
+class TransposedAggregations(Aggregations):
     """Two transposes a hop and direction. `aggregators` are the ranks that own columns (default: all)."""
 
     def __init__(self, runtime: Runtime, backend, whole, model, policies, plain: Policy, *, seed: int, n_blocks: int,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hpcgcn.exchange.exchange import Exchange
 from hpcgcn.exchange.types import Policy, Route
-from hpcgcn.parallel.slices import Layout
+from hpcgcn.parallel.features.layout import Layout
 
 FORWARD, BACKWARD = 0, 1
 

@@ -11,7 +11,7 @@ from hpcgcn.nn.models import Hop, Inputs, Shape, build_model, parameter_specs
 from hpcgcn.nn.parameters import Parameters
 from hpcgcn.nn.plan import Plan, whole_line
 from hpcgcn.nn.steps import PassContext
-from hpcgcn.parallel.base import largest_block, row_blocks
+from hpcgcn.parallel.aggregation import largest_block, row_blocks
 from hpcgcn.parallel.layers.division import find_cuts, units_of
 from hpcgcn.parallel.layers.matrices import ChunkedGraph
 

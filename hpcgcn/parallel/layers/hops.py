@@ -15,7 +15,7 @@ import numpy as np
 from hpcgcn.exchange.codecs import Rows as MessageRows
 from hpcgcn.exchange.exchange import Exchange
 from hpcgcn.exchange.types import Policy, Route
-from hpcgcn.parallel.base import row_blocks
+from hpcgcn.parallel.aggregation import row_blocks
 from hpcgcn.parallel.layers.matrices import ChunkedGraph
 
 

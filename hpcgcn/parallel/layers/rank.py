@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hpcgcn.exchange.types import Policy
 from hpcgcn.nn.models import Model
-from hpcgcn.parallel.base import Strategy, gathers_gradient
+from hpcgcn.parallel.aggregation import Aggregations, gathers_gradient
 from hpcgcn.parallel.layers.division import StagePlan
 from hpcgcn.parallel.layers.grid import Grid
 from hpcgcn.parallel.layers.history import History
@@ -19,7 +19,7 @@ from hpcgcn.parallel.layers.stage import Stage
 STREAMS = {"forward": 10_000, "backward": 20_000, None: 0}
 
 
-class PipelineStrategy(Strategy):
+class PipelineRank(Aggregations):
     """`policies(hop, direction)` gives a hop's halo exchange its Policy; a stage link has that of the first hop behind it."""
 
     def __init__(self, grid: Grid, backend, graph: ChunkedGraph, model: Model, plan: StagePlan, policies, plain: Policy,
@@ -35,7 +35,8 @@ class PipelineStrategy(Strategy):
     def _make_hops(self, progress):
         forward, evaluation, backward = [], [], []
         settings = self.settings
-        self.history = History(self.graph, settings.hold, not settings.zero_gradients) if settings.history else None
+        self.history = (History(self.graph, settings.history_hold, not settings.zeroes_gradients)
+                        if settings.keeps_history else None)
         for hop in self.plan.hops:
             halo = self.backend.zeros((self.graph.local.n_halo, hop.source.width)) if self.grid.n_ways > 1 else None
             training = self._halo(hop, "forward", self.policies(hop.number, "forward"))

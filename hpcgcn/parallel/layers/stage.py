@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpcgcn.nn.steps import PassContext, eager_weight_gradients, run_backward, run_weight_gradients
-from hpcgcn.parallel.base import row_blocks
+from hpcgcn.parallel.aggregation import row_blocks
 from hpcgcn.parallel.layers.chunk_schedule import ChunkSchedule
 from hpcgcn.parallel.layers.division import StagePlan
 

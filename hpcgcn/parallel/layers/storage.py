@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hpcgcn.nn.fields import Field
 from hpcgcn.nn.plan import Line, Plan
-from hpcgcn.parallel.base import gathers_gradient, largest_block
+from hpcgcn.parallel.aggregation import gathers_gradient, largest_block
 from hpcgcn.parallel.layers.division import StagePlan
 
 

@@ -14,7 +14,7 @@ from hpcgcn.exchange.codecs import Rows as MessageRows
 from hpcgcn.exchange.exchange import Exchange
 from hpcgcn.exchange.types import Policy, Route
 from hpcgcn.mpi.runtime import Runtime
-from hpcgcn.parallel.base import (Aggregation, GatherStores, Strategy, gathers_gradient, multiply, reuse,
+from hpcgcn.parallel.aggregation import (Aggregation, GatherStores, Aggregations, gathers_gradient, multiply, reuse,
                                   row_blocks, scales, split_blocks)
 
 
@@ -145,7 +145,7 @@ class HaloBackward(Aggregation):
         yield from self.boundary
 
 
-class PartitionStrategy(Strategy):
+class HaloAggregations(Aggregations):
     """One exchange a hop and direction. `policies(hop, direction)` gives the Policy of training's exchanges."""
 
     def __init__(self, runtime: Runtime, backend, local, model, policies, plain: Policy, *, seed: int, blocking: bool,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpcgcn.parallel.base import (Aggregation, GatherStores, Strategy, gathers_gradient, multiply, reuse, row_blocks, scales,
+from hpcgcn.parallel.aggregation import (Aggregation, GatherStores, Aggregations, gathers_gradient, multiply, reuse, row_blocks, scales,
                                   split_blocks)
 
 
@@ -26,7 +26,7 @@ class WholeAggregation(Aggregation):
                             self.trained if context.training else self.blocks, self.adds)
 
 
-class SingleStrategy(Strategy):
+class WholeAggregations(Aggregations):
     """Every hop is one sparse product."""
 
     def __init__(self, backend, local, model, precision: str = "fp32", for_loss: bool = False):

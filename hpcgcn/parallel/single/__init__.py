@@ -1,0 +1,1 @@
+"""All rows on one rank: the control for all other strategies."""
