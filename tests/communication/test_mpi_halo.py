@@ -15,7 +15,7 @@ from hpcgcn.mpi.halo import find_halo
 from hpcgcn.nn.fields import Field
 from hpcgcn.nn.models import Hop, Model, Shape
 from hpcgcn.nn.steps import PassContext
-from hpcgcn.parallel.partition.aggregations import PartitionedMatrices, PartitionStrategy
+from hpcgcn.parallel.partition.aggregations import PartitionedMatrices, HaloAggregations
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(60)]
 
@@ -120,7 +120,7 @@ def test_aggregations_are_the_matrix_and_its_transpose(runtime, local, normalisa
     source.read_by("a later consumer: the hop adds to the gradient")
     shape = Shape("sage" if normalisation == "mean" else "gcn", WIDTH, 2, 2, 4)
     plain = Policy(make_codec("fp32"), Schedule(1.0))
-    strategy = PartitionStrategy(runtime, backend, mine, Model(shape, None, [[], []], [hop], target, []), lambda *_: plain, plain,
+    strategy = HaloAggregations(runtime, backend, mine, Model(shape, None, [[], []], [hop], target, []), lambda *_: plain, plain,
                                  seed=0, blocking=blocking)
     for aggregation in (strategy.forward[0], strategy.backward[0]):
         for rows in strategy.blocks:
@@ -161,7 +161,7 @@ def test_the_last_hop_of_training_makes_the_rows_that_the_loss_looks_at(runtime,
     model = Model(Shape("gcn", WIDTH, WIDTH, 2, WIDTH), None, [[], [], []], hops, fields[-1], [])
     for hop in hops:
         hop.source.read_by(hop)
-    strategy = PartitionStrategy(runtime, backend, mine, model, lambda *_: plain, plain, seed=0, blocking=False, for_loss=True)
+    strategy = HaloAggregations(runtime, backend, mine, model, lambda *_: plain, plain, seed=0, blocking=False, for_loss=True)
     aggregations = strategy.forward if training else strategy.evaluation
     for aggregation, wanted in zip(aggregations, (np.full(mine.n_owned, True), trains | (not training))):
         for rows in strategy.blocks:
