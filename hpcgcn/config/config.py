@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import logging
+from dataclasses import dataclass
 from typing import Any
 
 from hpcgcn.config.groups import (ArchitectureSettings, CommunicationSettings, MachineSettings,
@@ -25,6 +26,7 @@ GROUPS: dict[str, type[SettingsGroup]] = {
 _Groups = dataclasses.make_dataclass("_Groups", GROUPS.items(), frozen=True, init=False)
 
 
+@dataclass(frozen=True, init=False)
 class Config(_Groups):
     """The settings of one run; they cannot be changed, `replace` makes others.
 

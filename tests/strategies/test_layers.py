@@ -157,7 +157,7 @@ REFUSED = {"deep": ({"stages": 2, "layers": 1, "model": "gcn"}, "can be cut into
            "grid": ({"stages": 3}, "3 stages need 3 ranks, but 2 were started"),
            "ways": ({"ways": 3}, "3 ways x 1 stages"), "odd": ({"ways": 2, "chunks": 3}, "multiple of 2"),
            "many": ({"chunks": 500}, "500 chunks of a graph with 220 nodes"), "nodes": ({"codec": "nodes"}, "needs every one"),
-           "stale": ({"staleness_features": 1}, "there is one way"),
+           "stale": ({"staleness_features": 1}, "one partition per stage"),
            "feedback": ({"codec": "4bit", "error_feedback": True}, "two chunks"),
            "budget": ({"codec": "subset", "byte_budget": "1MB"}, "byte_budget"), "stored": ({"precision": "bf16"}, "precision"),
            "blocking": ({"blocking": True}, "blocking"), "no-history": ({"history": "none", "history_hold": 5}, "no effect"),

@@ -8,7 +8,7 @@ from small_graphs import small_graph
 
 from hpcgcn.backend.reference import ReferenceBackend
 from hpcgcn.errors import ConfigError
-from hpcgcn.graph import chunks
+from hpcgcn.parallel.layers import chunks
 from hpcgcn.parallel.layers.chunks import chunk_parts, cut_runs, make_chunking, way_of_graph
 from hpcgcn.graph.generate import generate_sbm
 from hpcgcn.nn.models import Hop, Inputs, Shape, build_model, parameter_specs
@@ -16,8 +16,8 @@ from hpcgcn.nn.parameters import Parameters
 from hpcgcn.parallel.layers.chunk_schedule import chunk_order, free_schedule, historical_entries, waiting_schedule, waiting_schedules
 from hpcgcn.parallel.layers.division import balance, find_cuts, line_of, stage_plan
 from hpcgcn.parallel.layers.grid import grid_shape
+from hpcgcn.parallel.layers.accounting import ages_line
 from hpcgcn.parallel.layers.storage import plan_stage
-from hpcgcn.train.accounting import ages_line
 
 BACKEND = ReferenceBackend(np.float32)
 
