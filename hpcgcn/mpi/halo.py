@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hpcgcn.mpi import large
+
 
 @dataclass
 class Neighbour:
@@ -30,11 +32,8 @@ class HaloPlan:
         """Owner to halo, once, for set-up: one value (or row) of each owned node to wherever it is needed."""
         values = np.ascontiguousarray(values)
         halo = np.empty((self.n_halo, *values.shape[1:]), values.dtype)
-        requests = [self.comm.Irecv(halo[n.halo].view(np.uint8), n.rank) for n in self.neighbours]
-        messages = [np.ascontiguousarray(values[n.send_rows]) for n in self.neighbours]
-        requests += [self.comm.Isend(m.view(np.uint8), n.rank) for m, n in zip(messages, self.neighbours)]
-        for request in requests:
-            request.Wait()
+        large.exchange(self.comm, [(halo[n.halo], n.rank) for n in self.neighbours],
+                       [(np.ascontiguousarray(values[n.send_rows]), n.rank) for n in self.neighbours])
         return halo
 
 
@@ -47,13 +46,12 @@ def find_halo(comm, offsets: np.ndarray, rank: int, indices: np.ndarray):
     halo_ids = np.unique(indices[(indices < start) | (indices >= stop)]).astype(np.int64)
     bounds = np.searchsorted(halo_ids, offsets)
     counts = np.diff(bounds).astype(np.int64)                      # (n_parts,)
-    wanted = np.empty(comm.size, np.int64)
-    comm.Alltoall(counts, wanted)
-    requested = np.empty(int(wanted.sum()), np.int64)
-    comm.Alltoallv([halo_ids, counts], [requested, wanted])
-    ends = np.cumsum(wanted)
-    lists = [requested[end - n:end] - start for end, n in zip(ends, wanted)]
-    return halo_ids, counts, lists
+    n_requested = np.empty(comm.size, np.int64)
+    comm.Alltoall(counts, n_requested)
+    requested = [np.empty(n, np.int64) for n in n_requested]
+    large.exchange(comm, [(ids, peer) for peer, ids in enumerate(requested)],
+                   [(halo_ids[bounds[peer]:bounds[peer + 1]], peer) for peer in range(comm.size)])
+    return halo_ids, counts, [ids - start for ids in requested]
 
 
 def make_plan(comm, counts: np.ndarray, wanted: list[np.ndarray]) -> HaloPlan:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import Counter
 
 from hpcgcn.errors import ConfigError
+from hpcgcn.mpi import large
 from hpcgcn.mpi.progress import Heartbeat, ProgressEngine
 
-FIRST_TAG = 1                        # tag 0 is for what is sent and awaited at once (see large.py)
+FIRST_TAG = large.TAG + 1
 
 
 class Runtime:

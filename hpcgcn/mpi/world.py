@@ -13,6 +13,7 @@ import traceback
 
 from hpcgcn.errors import LAUNCHER_SECONDS, FileError, HpcgcnError
 from hpcgcn.logs import show_messages
+from hpcgcn.mpi import large
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +90,7 @@ def on_root(comm, function, *args):
             # A file may be missing or full on one host alone.
             where = f" [{here(comm)}]" if isinstance(caught, FileError) and comm.size > 1 else ""
             error = type(caught), f"{caught}{where}"
-    result, error = comm.bcast((result, error))
+    result, error = large.bcast_object(comm, (result, error))
     if error:
         raise _agreed(*error) from None
     return result

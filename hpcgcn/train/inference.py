@@ -11,6 +11,7 @@ from hpcgcn.config import Config, make_config
 from hpcgcn.errors import CheckpointError, ConfigError
 from hpcgcn.files.marker import run_uuid
 from hpcgcn.graph.data import Part
+from hpcgcn.mpi import large
 from hpcgcn.mpi.runtime import Runtime
 from hpcgcn.mpi.world import collective_errors, on_root, world
 from hpcgcn.nn.models import parameter_specs
@@ -136,16 +137,6 @@ def load_for_inference(graph: str | os.PathLike, config: Config, comm) -> Part:
         return strategy.load(graph)
 
 
-def gather_rows(comm, local: np.ndarray, ids: np.ndarray, n_nodes: int, write):
-    """Rank 0 calls write(ids, rows) for every rank's rows in turn: only one rank's rows are in its memory at a time."""
-    if comm.rank:
-        comm.send((ids, local), dest=0, tag=7)
-        return
-    write(ids, local)
-    for rank in range(1, comm.size):
-        write(*comm.recv(source=rank, tag=7))
-
-
 def predict(model: TrainedModel, path: str | os.PathLike, what: str = "classes", layer: int = 1,
             command: str = "", graph: str | os.PathLike = "", overwrite: bool = False):
     """Write predictions to HDF5 or CSV in global node order. Collective over the model's ranks.
@@ -157,12 +148,10 @@ def predict(model: TrainedModel, path: str | os.PathLike, what: str = "classes",
         local = model.rows(what, layer)
     ids, n_nodes = model.engine.local.ids, model.part.n_nodes
     with collective_errors(comm):
-        if comm.rank:
-            gather_rows(comm, local, ids, n_nodes, None)
-        else:
-            # The ids are a permutation, so rows are put in order in memory and written once.
-            whole = np.empty((n_nodes, *local.shape[1:]), local.dtype)
-            gather_rows(comm, local, ids, n_nodes, whole.__setitem__)
+        # The ids are a permutation, so rows are put in order in memory and written once.
+        whole = np.empty((n_nodes, *local.shape[1:]), local.dtype) if comm.rank == 0 else None
+        large.gather_rows(comm, (ids, local), whole.__setitem__ if comm.rank == 0 else None)
+        if comm.rank == 0:
             replaces = predictions_replace(path, graph, model.run, overwrite)
             write_predictions(path, what, whole, layer, command, graph, model.run, replaces,
                               [name for name in (graph, model.where) if name])

@@ -21,6 +21,7 @@ import numpy as np
 
 from hpcgcn.exchange.exchange import Exchange
 from hpcgcn.exchange.types import Policy
+from hpcgcn.mpi import large
 from hpcgcn.mpi.runtime import Runtime
 from hpcgcn.nn.plan import element_wise_between
 from hpcgcn.parallel.aggregation import Aggregation, Aggregations, gathers_gradient, scales
@@ -140,7 +141,7 @@ class TransposedAggregations(Aggregations):
         steps = element_wise_between(model)
         if not steps:
             return {}
-        ids = self.backend.from_host(np.concatenate(self.runtime.comm.allgather(whole.ids)))
+        ids = self.backend.from_host(np.concatenate(large.allgather(self.runtime.comm, whole.ids)))
         return {hop: Between(step, self.layout, self.slices, hop, ids) for hop, step in steps.items()}
 
     def _forward(self, hop, product: Product, policy: Policy, training=True) -> TransposedAggregation:

@@ -13,6 +13,7 @@ import numpy as np
 from hpcgcn.parallel.features.block_order import block_order
 from hpcgcn.graph.csr import entry_positions, take_indptr
 from hpcgcn.graph.data import Part
+from hpcgcn.mpi import large
 from hpcgcn.parallel.local_graph import Structure
 
 
@@ -33,7 +34,7 @@ class SharedArray:
         self.window.Fence()
         if self.leaders is not None:
             for rank, host in enumerate(hosts):
-                self.leaders.Bcast(self.array[bounds[rank]:bounds[rank + 1]], root=host)
+                large.bcast(self.leaders, self.array[bounds[rank]:bounds[rank + 1]], root=host)
         self.window.Fence()
 
 
@@ -102,7 +103,7 @@ def _with_loops(part: Part, self_loops: bool) -> tuple[np.ndarray, np.ndarray]:
 def _ordered(comm, part: Part, indptr, indices, order) -> tuple[np.ndarray, np.ndarray]:
     """The rows in each rank's order, with every node's new number; the entries of a row stay in their order."""
     numbers = np.empty(part.n_nodes, np.int64)
-    for rank, of_rank in enumerate(comm.allgather(order)):
+    for rank, of_rank in enumerate(large.allgather(comm, order)):
         start = int(part.offsets[rank])
         numbers[start + of_rank] = np.arange(start, start + len(of_rank))
     ends = take_indptr(indptr, order)
