@@ -159,12 +159,13 @@ def work(jobs_path: str, path: str):
             result = train_model(path, config, own)
             if result.exit_code:
                 sys.exit(result.exit_code)          # asked to stop: all ranks are, and the run will be repeated
+            on_root(comm, forget_failure, run_folder(job))
             summary = result.summary
             outcome = f"test {summary['best']['test']:.4f}, {1000 * summary['seconds_per_epoch']:.1f} ms/epoch"
             own.Free()
         except HpcgcnError as error:
             outcome = f"FAILED: {error}"
-            on_root(comm, note_failure, run_folder(job), str(error))
+            on_root(comm, note_failure, run_folder(job), str(error), config)
         if comm.rank == 0:
             print(f"[{number + 1}/{len(jobs)}] {job['label']}, seed {job['seed']}: {outcome}", flush=True)
 
@@ -174,25 +175,40 @@ def run_folder(job: dict) -> str:
     return os.path.join(job["settings"]["output"], job["settings"]["name"])
 
 
-def note_failure(folder: str, text: str):
-    """Leave a run's error message beside its metrics."""
-    with open(os.path.join(folder, "failed.txt"), "w") as file:
-        file.write(text)
+def note_failure(folder: str, text: str, config):
+    """Leave a run's error message, and its settings, beside its folder: it may have none."""
+    from methods_tables import failure_of
+
+    from hpcgcn.config import to_toml
+    os.makedirs(os.path.dirname(folder), exist_ok=True)
+    with open(failure_of(folder), "w") as file:
+        json.dump({"message": text, "settings": to_toml(config)}, file)
+
+
+def forget_failure(folder: str):
+    """Of an earlier call, with other settings."""
+    from methods_tables import failure_of
+    if os.path.exists(failure_of(folder)):
+        os.remove(failure_of(folder))
 
 
 def is_complete(folder: str, config) -> bool:
     """Has this very configuration been trained to its end (or to its failure)?"""
+    from methods_tables import failure_of
+
     from hpcgcn.config import to_toml
     from hpcgcn.train.folder import RunFolder
+    if os.path.exists(failure_of(folder)):
+        with open(failure_of(folder)) as file:
+            held = json.load(file)["settings"]
+        return _without_overwrite(held) == _without_overwrite(to_toml(config))
     try:
         with open(os.path.join(folder, "config.toml")) as file:
             same = _without_overwrite(file.read()) == _without_overwrite(to_toml(config))
     except OSError:
         return False
-    if not same or os.path.exists(os.path.join(folder, "failed.txt")):
-        return same
     summary = RunFolder(folder).read_summary()
-    return summary is not None and not summary["stopped_early"]
+    return same and summary is not None and not summary["stopped_early"]
 
 
 def _without_overwrite(text: str) -> list[str]:

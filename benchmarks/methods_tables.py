@@ -42,11 +42,15 @@ def write_results(args, jobs: list[dict], settings: dict, path: str):
 def _outcome(job: dict) -> Run | str:
     """The run of a job, or why it failed."""
     folder = os.path.join(job["settings"]["output"], job["settings"]["name"])
-    failure = os.path.join(folder, "failed.txt")
-    if os.path.exists(failure):
-        with open(failure) as file:
-            return file.read()
+    if os.path.exists(failure_of(folder)):
+        with open(failure_of(folder)) as file:
+            return json.load(file)["message"]
     return read_run(folder)
+
+
+def failure_of(folder: str) -> str:
+    """Where the error message of a run that failed is kept."""
+    return folder + ".failed.json"
 
 
 def _score(run: Run) -> float:
@@ -86,7 +90,7 @@ def _cost_of(run: Run, target: float) -> dict | None:
     for epoch, seconds, sent, test in zip(run.column("epoch"), run.cumulative("seconds"), run.cumulative("bytes_sent"),
                                           run.column("test")):
         if test is not None and 100 * test >= target:
-            return {"epochs": epoch + 1, "seconds": seconds, "bytes": sent}
+            return {"epochs": epoch, "seconds": seconds, "bytes": sent}
     return None
 
 

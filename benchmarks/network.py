@@ -127,7 +127,7 @@ def sum_bytes(folder: pathlib.Path, hosts: int, method: str) -> float:
 
 def scores(folder: pathlib.Path) -> list[tuple[int, float, float]]:
     """(epochs done, validation, test) of every evaluation."""
-    return [(int(row["epoch"]) + 1, row["val"], row["test"]) for row in rows_of(folder) if "val" in row]
+    return [(int(row["epoch"]), row["val"], row["test"]) for row in rows_of(folder) if "val" in row]
 
 
 def epochs_to(found: list[tuple[int, float, float]], target: float) -> int | None:

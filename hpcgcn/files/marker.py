@@ -13,6 +13,7 @@ import os
 import stat
 
 from hpcgcn.errors import FileError
+from hpcgcn.files.tidy import remove_temporaries
 
 MARKER = "run.json"
 FORMAT, VERSION = "hpcgcn-run", 1
@@ -78,9 +79,11 @@ def remove_listed(folder: str, keep=()) -> list[str]:
     names = [name for name in read_marker(folder)["files"] if name != MARKER and name not in keep]
     for name in names:
         _remove_regular(folder, name)
+    remove_temporaries(folder)
     for inner in sorted({os.path.dirname(name) for name in names} - {""}, key=len, reverse=True):
         while inner:
             with contextlib.suppress(OSError):
+                remove_temporaries(os.path.join(folder, inner))
                 os.rmdir(os.path.join(folder, inner))
             inner = os.path.dirname(inner)
     _remove_regular(folder, MARKER)

@@ -52,6 +52,13 @@ def remove(path: str):
             os.unlink(path)
 
 
+def remove_temporaries(folder: str):
+    """Remove the temporary files that a killed process left in a folder of ours."""
+    for name in filter(is_temporary, os.listdir(folder)):
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(folder, name))
+
+
 def _remember(name: str):
     _names.add(name)
     if threading.current_thread() is threading.main_thread():

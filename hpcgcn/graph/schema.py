@@ -87,7 +87,7 @@ SCHEMAS = {
          "best_parameters": Array(_PARAMETERS, ("n_parameters",), required=False),
          "layout": Group(others=Array(("int64",), ("*",)))},
         {**_HEADER, "epoch": Attribute("int", 0), "step": Attribute("int", 0), "n_ranks": Attribute("int", 1),
-         "multilabel": Attribute("bool", required=False), "best_epoch": Attribute("int", -1),
+         "multilabel": Attribute("bool", required=False), "best_epoch": Attribute("int", 0),
          "best_val": Attribute("float"), "best_test": Attribute("float")}),
     "exchange": Group({}, {**_HEADER, "epoch": Attribute("int", 0)}, others=(_EXCHANGE_STATE, _CHUNK_HISTORY)),
     "predictions": Group(

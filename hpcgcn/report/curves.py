@@ -88,7 +88,7 @@ def _lines(runs: list[Run], metric: Metric, axis: Axis) -> list[Line]:
 
 def _positions(run: Run, axis: Axis) -> list[float]:
     if axis.kind == "epochs":
-        return [epoch + 1 for epoch in run.column("epoch")]
+        return run.column("epoch")
     return run.cumulative("seconds" if axis.kind == "seconds" else "bytes_sent")
 
 

@@ -35,7 +35,7 @@ def _result(run: Run) -> dict:
         return whole if whole is not None else sum(values) / len(values) if values else None
 
     return {"val": best[1] if best else None, "test": best[2] if best else None,
-            "best_epoch": best[0] + 1 if best else None,
+            "best_epoch": best[0] if best else None,
             "epochs": n, "epoch_seconds": seconds / n if n else None, "seconds": seconds if n else None,
             "sent": sent if n else None, "epoch_sent": sent / n if n else None,
             "compression": plain / sent if sent else None,

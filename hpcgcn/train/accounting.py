@@ -62,21 +62,14 @@ class EpochLedger:
                "bytes_parameters": int(value["bytes_parameters"]), "bytes_uncompressed": int(value["bytes_uncompressed"]),
                "stale_share": float(value["stale_uses"] / value["uses"]) if value["uses"] else 0.0,
                "hidden_share": float(1 - value["wait_seconds"] / value["flight_seconds"]) if value["flight_seconds"] else 0.0,
-               "rate": float(rate)}
+               "rate": float(rate), "flight_seconds": float(value["flight_seconds"])}
         sent = everyone[:, len(SCALARS):].sum(axis=0)
         return row | {name: int(n) for name, n in zip(self.columns, sent)}
 
-    def summary(self) -> dict:
-        """Totals of the run so far, and each rank's mean epoch. Only on rank 0."""
-        total, n = dict(zip(SCALARS, self.totals.sum(axis=0))), max(self.n_epochs, 1)
-        ranks = [_mean_epoch(rank, dict(zip(SCALARS, row)), n) for rank, row in enumerate(self.totals)]
-        return {"bytes_sent": int(total["bytes_sent"]), "bytes_uncompressed": int(total["bytes_uncompressed"]),
-                "compression": float(total["bytes_uncompressed"] / total["bytes_sent"]) if total["bytes_sent"] else 1.0,
-                "stale_share": float(total["stale_uses"] / total["uses"]) if total["uses"] else 0.0,
-                "hidden_share": float(1 - total["wait_seconds"] / total["flight_seconds"]) if total["flight_seconds"] else 0.0,
-                "bytes_by_exchange": {name: int(x) for name, x in zip(self.columns,
-                                                                      self.totals[:, len(SCALARS):].sum(axis=0))},
-                "by_rank": ranks}
+    def by_rank(self) -> list[dict]:
+        """Each rank's mean epoch of this start. Only on rank 0."""
+        return [_mean_epoch(rank, dict(zip(SCALARS, row)), max(self.n_epochs, 1))
+                for rank, row in enumerate(self.totals)]
 
 
 def _mean_epoch(rank: int, total: dict, n_epochs: int) -> dict:

@@ -39,7 +39,7 @@ _FILE = re.compile(r"model\.h5|exchange-\d+-of-\d+\.h5")
 class Best:
     """The epoch with the highest validation score so far, and its parameters."""
 
-    epoch: int = -1
+    epoch: int = 0                   # epochs done then; 0: none was evaluated
     val: float = float("-inf")
     test: float = float("nan")
     parameters: np.ndarray | None = None
@@ -70,6 +70,13 @@ def checkpoint_folders(folder: str) -> list[tuple[int, str]]:
 
 def exchange_name(rank: int, size: int) -> str:
     return f"exchange-{rank}-of-{size}.h5"
+
+
+def files_of_checkpoint(epoch: int, n_ranks: int) -> list[str]:
+    """Names, below the folder of checkpoints, that a checkpoint may have: in the end, and before."""
+    names = ["model.h5", *(exchange_name(rank, n_ranks) for rank in range(n_ranks))]
+    return [os.path.join(folder, name) for folder in (f"epoch-{epoch:06d}", f".writing-{epoch:06d}")
+            for name in names]
 
 
 def save(comm, folder: str, snapshot: Snapshot, specs, exchanges: dict, config: Config, command: str, keep: int):

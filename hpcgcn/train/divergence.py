@@ -16,7 +16,7 @@ def explain_divergence(trainer, loss: float) -> DivergedError:
     Parameters have not been updated yet. If exact evaluation of the same parameters is finite, the
     codec's rounding to infinity is the cause.
     """
-    config, epoch = trainer.config, trainer.epoch
+    config, epoch = trainer.config, trainer.epoch + 1        # this one is not done
     largest = SMALL_RANGE.get(config.codec)
     if largest is not None and trainer.comm.size > 1 and _exact_is_finite(trainer):
         return DivergedError(

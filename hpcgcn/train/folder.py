@@ -1,28 +1,38 @@
-"""The folder of a run: effective configuration, metrics, checkpoints, summary. Only rank 0 writes here, except checkpoints."""
+"""The folder of a run: settings, metrics, checkpoints, summary, and a marker that lists them.
+
+Only rank 0 writes here, except checkpoints.
+"""
 
 from __future__ import annotations
 
-import csv
+import contextlib
 import json
 import os
-import shutil
+import uuid
 
 from hpcgcn.config import Config, to_toml
-from hpcgcn.errors import CheckpointError, ConfigError, FileError
-from hpcgcn.files.atomic import explained
+from hpcgcn.errors import ConfigError
+from hpcgcn.files.atomic import atomic_folder, atomic_text, explained
+from hpcgcn.files.marker import FORMAT, MARKER, VERSION, read_marker, remove_listed
+from hpcgcn.files.replace import ANY_OF_THE_RUN
+from hpcgcn.files.tidy import remove_temporaries
+from hpcgcn.train import lock
+from hpcgcn.train.checkpoint import files_of_checkpoint
 
-COLUMNS = ("epoch", "loss", "train", "val", "test", "seconds", "wait_seconds", "bytes_sent", "bytes_received",
-           "pack_seconds", "unpack_seconds", "allreduce_seconds", "compute_seconds", "bytes_parameters", "bytes_uncompressed",
-           "stale_share", "hidden_share", "rate")
+FILES = ("config.toml", "metrics.csv", "choices.json", "summary.json", lock.NAME)
+_MOST_BYTES = 64 << 20               # of a small file that is read back
 
 
 def run_name(config: Config, source) -> str:
     """The run's name: the user's, or one made from graph, model and method."""
     if config.name != "auto":
-        if os.path.basename(config.name) != config.name or config.name in ("", ".", ".."):
-            raise ConfigError(f"name = '{config.name}': a plain folder name, without slashes (output says where it goes)")
+        plain = os.path.basename(config.name) == config.name and config.name.isprintable()
+        if not plain or config.name in ("", ".", ".."):
+            raise ConfigError(f"name = {config.name!r}: expected a plain folder name, without "
+                              "slashes and line feeds (output says where it goes)")
         return config.name
-    stem = os.path.splitext(os.path.basename(os.fspath(source)))[0] if isinstance(source, (str, os.PathLike)) else "graph"
+    is_file = isinstance(source, (str, os.PathLike))
+    stem = os.path.splitext(os.path.basename(os.fspath(source)))[0] if is_file else "graph"
     return f"{stem}-{config.model}-{config.method}"
 
 
@@ -35,92 +45,96 @@ class RunFolder:
         self.checkpoints = os.path.join(path, "checkpoints")
 
     @classmethod
-    def prepare(cls, config: Config, source) -> "RunFolder":
-        """The folder to use, created; results of an earlier run are never overwritten unasked."""
-        name = run_name(config, source)
-        path = os.path.join(config.output, name)
-        taken = os.path.exists(os.path.join(path, "config.toml"))
-        if taken and config.resume == "never" and config.overwrite:
-            shutil.rmtree(path)
-        elif taken and config.resume == "never" and config.name == "auto":
-            number = 2
-            while os.path.exists(f"{path}-{number}"):
-                number += 1
-            path = f"{path}-{number}"
-        elif taken and config.resume == "never":
-            raise ConfigError(f"{path} holds a run already: continue it with --resume, choose another --name, or give "
-                              f"--overwrite")
-        if config.resume == "must" and not taken:
-            raise CheckpointError(f"--resume: there is no run in {path}; check --name and --output, or leave --resume out")
-        folder = cls(path)
-        try:
-            os.makedirs(folder.checkpoints, exist_ok=True)
-            folder._write("config.toml", to_toml(config))
-        except OSError as error:
-            raise FileError(f"cannot write in {path}: {error.strerror}; choose another --output") from None
-        return folder
+    def create(cls, path: str, config: Config, graph: str, shape: dict) -> "RunFolder":
+        """A new folder with its marker and settings, whole or not at all."""
+        with explained(path):
+            os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        # A folder that is a link to an empty one, on another disk perhaps, is filled.
+        with atomic_folder(os.path.realpath(path)) as made:
+            cls(made).set_up(config, graph, shape)
+        return cls(path)
+
+    def set_up(self, config: Config, graph: str, shape: dict):
+        """The marker and what a run begins with; graph: its uuid, "" if it may be any."""
+        self._write_marker({"format": FORMAT, "version": VERSION, "uuid": str(uuid.uuid4()),
+                            "graph": graph, "shape": shape, "files": list(FILES)})
+        os.makedirs(self.checkpoints, exist_ok=True)
+        self.write_config(config)
+
+    def clear(self) -> list[str]:
+        """Remove all that the marker lists; returns what else is there, which stays."""
+        with explained(self.path):
+            return remove_listed(self.path, keep=(lock.NAME,))
+
+    def go_on(self, config: Config, graph: str):
+        """Before more epochs: these settings from now on, and no summary of an earlier end."""
+        marker = read_marker(self.path)
+        if marker["graph"] != graph:
+            self._write_marker(marker | {"graph": graph})
+        self.write_config(config)
+        with explained(self.path):
+            os.makedirs(self.checkpoints, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(self.path, "summary.json"))
+            remove_temporaries(self.path)        # of a start that was killed
+
+    def list_checkpoint(self, epoch: int, n_ranks: int):
+        """Enter the files of a checkpoint into the marker, before they are written."""
+        marker = read_marker(self.path)
+        there = [name for name in marker["files"]
+                 if name in FILES or os.path.lexists(os.path.join(self.path, name))]
+        new = [os.path.join("checkpoints", name) for name in files_of_checkpoint(epoch, n_ranks)]
+        self._write_marker(marker | {"files": [*there, *(n for n in new if n not in there)]})
 
     def _write(self, name: str, text: str):
-        temporary = os.path.join(self.path, f".{name}.tmp")
-        with explained(os.path.join(self.path, name)):
-            with open(temporary, "w") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, os.path.join(self.path, name))
+        atomic_text(os.path.join(self.path, name), text, ANY_OF_THE_RUN)
+
+    def _write_marker(self, marker: dict):
+        self._write(MARKER, json.dumps(marker, indent=1) + "\n")
+
+    def write_config(self, config: Config):
+        """config.toml: the effective settings."""
+        self._write("config.toml", to_toml(config))
 
     def write_choices(self, choices: dict):
         """What was chosen by measuring at start: a resumed run must not choose otherwise."""
         self._write("choices.json", json.dumps(choices) + "\n")
 
-    def read_choices(self) -> dict:
-        """What an earlier start chose; empty if there was none."""
-        path = os.path.join(self.path, "choices.json")
-        if not os.path.exists(path):
-            return {}
-        with open(path) as file:
-            return json.load(file)
-
     def write_summary(self, summary: dict):
         """summary.json, whole or not at all."""
         self._write("summary.json", json.dumps(summary, indent=2) + "\n")
 
-    def read_summary(self) -> dict | None:
-        """The summary of a run that ended, or None."""
-        path = os.path.join(self.path, "summary.json")
-        if not os.path.exists(path):
+    def read_choices(self, notes: list[str]) -> dict:
+        """What an earlier start chose; empty if there was none, or it cannot be read."""
+        found = self._read_json("choices.json", notes)
+        if all(map(_is_choice, (found or {}).values())):
+            return found or {}
+        notes.append(f"{os.path.join(self.path, 'choices.json')} is damaged: what it held is "
+                     "chosen anew")
+        return {}
+
+    def read_summary(self, notes: list[str] | None = None) -> dict | None:
+        """The summary of a run that ended; None if there is none, or it cannot be read."""
+        return self._read_json("summary.json", [] if notes is None else notes)
+
+    def _read_json(self, name: str, notes: list[str]) -> dict | None:
+        path = os.path.join(self.path, name)
+        if not os.path.lexists(path):
             return None
-        with open(path) as file:
-            return json.load(file)
+        try:
+            if not os.path.isfile(path) or os.path.getsize(path) > _MOST_BYTES:
+                raise ValueError
+            with open(path, encoding="utf-8") as file:
+                found = json.load(file)
+            if isinstance(found, dict):
+                return found
+        except (OSError, ValueError, RecursionError):
+            pass
+        notes.append(f"{path} is damaged: it is not used")
+        return None
 
 
-class MetricsFile:
-    """metrics.csv: one row an epoch; a resumed run drops the rows after its checkpoint and goes on."""
-
-    def __init__(self, path: str, extra_columns: list[str], first_epoch: int):
-        kept = self._rows_before(path, first_epoch)
-        self.path, self.columns = path, [*COLUMNS, *extra_columns]
-        with explained(path):
-            self.file = open(path, "w", newline="")
-            self.writer = csv.DictWriter(self.file, self.columns, restval="", extrasaction="ignore")
-            self.writer.writeheader()
-            for row in kept:
-                self.writer.writerow(row)
-            self.file.flush()
-
-    @staticmethod
-    def _rows_before(path: str, first_epoch: int) -> list[dict]:
-        if first_epoch == 0 or not os.path.exists(path):
-            return []
-        with open(path, newline="") as file:
-            # A row that a crash cut short has no value in its last columns; its epoch is repeated anyway.
-            return [row for row in csv.DictReader(file) if row["epoch"].isdigit() and int(row["epoch"]) < first_epoch]
-
-    def write(self, row: dict):
-        """One epoch; floats with as many digits as they have."""
-        with explained(self.path):
-            self.writer.writerow({k: repr(v) if isinstance(v, float) else v for k, v in row.items()})
-            self.file.flush()
-
-    def close(self):
-        self.file.close()
+def _is_choice(value) -> bool:
+    """A count, or a list of them."""
+    return all(type(n) is int and 0 < n < 1 << 31
+               for n in (value if isinstance(value, list) else [value]))

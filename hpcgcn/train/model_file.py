@@ -27,7 +27,8 @@ def model_problems(file: h5py.File, facts: dict) -> Iterator[str]:
     rates = file["rate_state"][...]
     if len(rates) not in (0, 3) or np.isnan(rates).any() or not np.isfinite(rates[2:]).all():
         yield "/rate_state must be empty, or a rate, the best loss and the number of epochs since"
-    if facts["best_epoch"] >= max(facts["epoch"], 0) or (facts["best_epoch"] >= 0) != ("best_parameters" in file):
+    best = facts["best_epoch"]       # epochs done then; 0: none was evaluated
+    if best > facts["epoch"] or (best > 0) != ("best_parameters" in file):
         yield f"best_epoch is {facts['best_epoch']} of {facts['epoch']} epochs, which does not go with its arrays"
     try:
         read_layout(file)

@@ -24,8 +24,10 @@ from hpcgcn.train import checkpoint
 from hpcgcn.train.accounting import work_by_role
 from hpcgcn.train.callback import Callback, CallbackRunner, EpochReport
 from hpcgcn.train.folder import RunFolder
+from hpcgcn.train.lock import LockHolder
 from hpcgcn.train.messages import closing_lines, progress_line, unused_settings
 from hpcgcn.train.plateau import ChanceWatch, chance_loss, features_are_uneven, remedy
+from hpcgcn.train.start import Start, begin, decide
 from hpcgcn.train.trainer import EpochLedger, Trainer, describe, metrics_file
 
 
@@ -92,7 +94,30 @@ def _checked_source(source) -> str | Graph:
 def _train(source, config: Config, runtime: Runtime, watchdog: Watchdog,
            callback: CallbackRunner) -> Result:
     comm = runtime.comm
-    say = _printer(comm, config)
+    with LockHolder() as lock:           # rank 0 holds it for the job
+        start = on_root(comm, decide, config, source, lock)
+        _note(comm, start.notes)
+        if start.kind == "finished":
+            if comm.rank == 0:
+                progress.info("%s is finished (%d epochs): nothing to do", start.path,
+                              start.summary["epochs"])
+            return Result(start.path, start.summary, 0)
+        trainer, uneven = _set_up(source, config, runtime, watchdog, start)
+        say = _printer(comm, config)
+        if start.kind == "resume":
+            _resume(trainer, start.path, say)
+        # Nothing is written before this: a command that is refused leaves no trace.
+        _note(comm, on_root(comm, begin, start, config, trainer.strategy.choices, lock))
+        result = _run(trainer, RunFolder(start.path), lock, say, watchdog,
+                      callback, uneven)
+        trainer.close()
+        return result
+
+
+def _set_up(source, config: Config, runtime: Runtime, watchdog: Watchdog,
+            start: Start) -> tuple[Trainer, bool]:
+    """(trainer, are its features of very different scale?)"""
+    comm = runtime.comm
     watchdog.where = "reading its part"
     with collective_errors(comm):
         strategy = make_strategy(runtime, config)
@@ -102,23 +127,14 @@ def _train(source, config: Config, runtime: Runtime, watchdog: Watchdog,
     unused = unused_settings(config, comm.size)
     if unused:
         log.warning("%s", unused)
-    folder = RunFolder(on_root(comm, lambda: RunFolder.prepare(config, source).path))
-    finished = on_root(comm, _finished, folder, config)
-    if finished:
-        if comm.rank == 0:
-            progress.info("%s is finished (%d epochs): nothing to do", folder.path, config.epochs)
-        return Result(folder.path, finished, 0)
-    chosen = on_root(comm, folder.read_choices) if config.resume != "never" else {}
     with collective_errors(comm):
-        trainer = Trainer(runtime, backend, part, config, chosen, strategy)
-    if comm.rank == 0 and strategy.choices:
-        folder.write_choices(strategy.choices)
-    uneven = features_are_uneven(comm, part)
-    del part
-    _resume(trainer, folder, say)
-    result = _run(trainer, folder, say, watchdog, callback, uneven)
-    trainer.close()
-    return result
+        trainer = Trainer(runtime, backend, part, config, start.choices, strategy)
+    return trainer, features_are_uneven(comm, part)
+
+
+def _note(comm, notes: list[str]):
+    for note in notes if comm.rank == 0 else ():
+        log.warning("%s", note)
 
 
 def _printer(comm, config: Config):
@@ -128,19 +144,15 @@ def _printer(comm, config: Config):
     return say
 
 
-def _finished(folder: RunFolder, config: Config) -> dict | None:
-    summary = folder.read_summary() if config.resume != "never" else None
-    return summary if summary and summary["epochs"] >= config.epochs and not summary["stopped_early"] else None
-
-
-def _checkpoint_to_resume(folder: RunFolder, config: Config) -> str | None:
-    path = checkpoint.newest(folder.checkpoints) if config.resume != "never" else None
+def _checkpoint_to_resume(folder: str, config: Config) -> str | None:
+    path = checkpoint.newest(RunFolder(folder).checkpoints)
     if path is None and config.resume == "must":
-        raise CheckpointError(f"--resume: there is no checkpoint in {folder.path} that can be read; --resume auto begins anew")
+        raise CheckpointError(f"--resume: there is no checkpoint in {folder} that can be read; "
+                              "--resume auto begins anew")
     return path
 
 
-def _resume(trainer: Trainer, folder: RunFolder, say):
+def _resume(trainer: Trainer, folder: str, say):
     config, comm = trainer.config, trainer.comm
     path = on_root(comm, _checkpoint_to_resume, folder, config)
     if path is None:
@@ -149,26 +161,27 @@ def _resume(trainer: Trainer, folder: RunFolder, say):
     say(f"resuming from {path}: {trainer.epoch} epochs done" + (f"; {note}" if note else ""))
 
 
-def _run(trainer: Trainer, folder: RunFolder, say, watchdog: Watchdog,
+def _run(trainer: Trainer, folder: RunFolder, lock: LockHolder, say, watchdog: Watchdog,
          callback: CallbackRunner, uneven: bool) -> Result:
     """The epochs, with evaluation, metrics and checkpoints between them."""
     config, comm = trainer.config, trainer.comm
-    began, first_epoch = time.perf_counter(), trainer.epoch
+    began = time.perf_counter()
     ledger = EpochLedger(comm, trainer.engine.aggregations.exchanges)
-    metrics = metrics_file(trainer, folder, ledger)
+    with collective_errors(comm):
+        metrics = metrics_file(trainer, folder, ledger)
+    _note(comm, [metrics.note] if metrics and metrics.note else [])
     chance = ChanceWatch(chance_loss(comm, trainer.engine.labels, trainer.shape.n_classes))
-    stopped, found, training_seconds, times = False, {}, 0.0, []
+    stopped, found, times = False, {}, []
     with StopRequest() as request, watchdog.impatient():
         while trainer.epoch < config.epochs and not stopped:
             late = config.time_limit and time.perf_counter() - began > 60 * config.time_limit
             epoch_began = time.perf_counter()
-            watchdog.where = f"epoch {trainer.epoch}"
+            watchdog.where = f"epoch {trainer.epoch + 1}"
             trainer.runtime.heartbeat.beat()
             rate = trainer.rate.rate(trainer.epoch)
             ledger.reset()
             loss, stopped, allreduce = trainer.run_epoch(bool(request.received or late))
             seconds = time.perf_counter() - epoch_began
-            training_seconds += seconds
             times.append(seconds)
             warning = chance.observe(loss)
             if warning and comm.rank == 0:
@@ -181,20 +194,22 @@ def _run(trainer: Trainer, folder: RunFolder, say, watchdog: Watchdog,
                 trainer.remember_best(found)
                 say(progress_line(trainer.epoch, config.epochs, loss, found, times))
             if metrics:
-                metrics.write({"epoch": trainer.epoch - 1, "loss": loss, **{k: v for k, v in found.items() if v == v}, **row,
+                metrics.write({"epoch": trainer.epoch, "loss": loss, **{k: v for k, v in found.items() if v == v}, **row,
                                **trainer.strategy.epoch_metrics(trainer.engine, row)})
             if last or stopped or (config.checkpoint_every and trainer.epoch % config.checkpoint_every == 0):
-                watchdog.where = f"checkpoint after epoch {trainer.epoch - 1}"
+                watchdog.where = f"checkpoint after epoch {trainer.epoch}"
+                on_root(comm, lock.check)
+                on_root(comm, folder.list_checkpoint, trainer.epoch, comm.size)
                 trainer.save(folder)
             callback(EpochReport(trainer.epoch, config.epochs, loss, found, seconds))
     stopped = stopped and trainer.epoch < config.epochs
     found = found or trainer.evaluate()
-    summary = _summary(trainer, ledger, found, stopped, training_seconds, trainer.epoch - first_epoch)
-    summary["at_chance"] = chance.stuck
+    summary = _summary(trainer, ledger, found, stopped) | {"at_chance": chance.stuck}
     if metrics:
         metrics.close()
-        folder.write_summary(summary)
+        summary |= metrics.totals()
     summary = comm.bcast(summary)        # rank 0 has gathered what the others did
+    on_root(comm, folder.write_summary, summary)
     if comm.rank == 0:
         progress.info("%s", closing_lines(folder.path, summary, config,
                                          trainer.strategy.closing_lines(summary)))
@@ -208,15 +223,15 @@ def peak_memory(comm) -> tuple[int, int]:
     return comm.allreduce(mine, MPI.MAX), comm.allreduce(mine)
 
 
-def _summary(trainer: Trainer, ledger: EpochLedger, found, stopped: bool, seconds: float, n_epochs: int) -> dict:
+def _summary(trainer: Trainer, ledger: EpochLedger, found, stopped: bool) -> dict:
+    """What this start did; totals over all starts are those of metrics.csv."""
     largest, total = peak_memory(trainer.comm)
-    facts, costs = describe(trainer), ledger.summary()
-    costs |= work_by_role(costs["by_rank"], facts.pop("work"))
-    facts = trainer.strategy.with_costs(facts, costs["by_rank"])
+    facts, ranks = describe(trainer), ledger.by_rank()
+    facts |= {"by_rank": ranks, **work_by_role(ranks, facts.pop("work"))}
+    facts = trainer.strategy.with_costs(facts, ranks)
     return {"epochs": trainer.epoch, "stopped_early": stopped, "final": {k: _number(v) for k, v in found.items()},
             "best": {"epoch": trainer.best.epoch, "val": _number(trainer.best.val), "test": _number(trainer.best.test)},
-            "training_seconds": seconds, "seconds_per_epoch": seconds / n_epochs if n_epochs else 0.0,
-            "peak_memory_bytes": {"largest_rank": largest, "all_ranks": total}, **costs, **facts}
+            "peak_memory_bytes": {"largest_rank": largest, "all_ranks": total}, **facts}
 
 
 def _number(value: float):

@@ -22,7 +22,8 @@ from hpcgcn.train import checkpoint
 from hpcgcn.train.accounting import EpochLedger
 from hpcgcn.train.checkpoint import Best, Snapshot
 from hpcgcn.train.divergence import explain_divergence
-from hpcgcn.train.folder import MetricsFile, RunFolder
+from hpcgcn.train.folder import RunFolder
+from hpcgcn.train.metrics import MetricsFile
 from hpcgcn.train.scores import scores
 
 
@@ -116,7 +117,7 @@ class Trainer:
     def remember_best(self, found: dict[str, float]):
         """Keep the parameters with the highest validation score (or, without a validation split, the newest)."""
         if found["val"] > self.best.val or math.isnan(found["val"]):
-            self.best = Best(self.epoch - 1, found["val"], found["test"], self.owner.whole(self.parameters.value))
+            self.best = Best(self.epoch, found["val"], found["test"], self.owner.whole(self.parameters.value))
 
     # -- checkpoints --------------------------------------------------------------------------------------------------
     def save(self, folder: RunFolder):

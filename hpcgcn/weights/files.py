@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from collections.abc import Iterable
 
 import numpy as np
 
-from hpcgcn.config import Config, make_config, to_toml
+from hpcgcn.config import Config, make_config
 from hpcgcn.errors import ConfigError, FileError
 from hpcgcn.files.atomic import atomic_file, atomic_folder
 from hpcgcn.files.replace import REMEDY, Replaces
 from hpcgcn.formats.files import check_readable
 from hpcgcn.nn.models import Shape, parameter_specs
 from hpcgcn.train import checkpoint
+from hpcgcn.train.folder import RunFolder
 from hpcgcn.weights.layouts import FRAMEWORKS, to_theirs
 from hpcgcn.weights.recognise import Found, from_theirs
 
@@ -163,10 +165,11 @@ def make_run(path: str, config: Config, found: Found):
     values = flat_values(found)
     snapshot = checkpoint.Snapshot(0, values, np.zeros_like(values), np.zeros_like(values), 0, checkpoint.Best(), [], 1)
     with atomic_folder(path) as folder:
-        inner = os.path.join(folder, "checkpoints", "epoch-000000")
+        run = RunFolder(folder)
+        run.set_up(config, "", dataclasses.asdict(found.shape))
+        run.list_checkpoint(0, 1)
+        inner = os.path.join(run.checkpoints, "epoch-000000")
         os.makedirs(inner)
-        with open(os.path.join(folder, "config.toml"), "w") as file:
-            file.write(to_toml(config))
         checkpoint.write_model(os.path.join(inner, "model.h5"), snapshot, parameter_specs(found.shape), config, " ".join(sys.argv))
 
 

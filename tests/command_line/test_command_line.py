@@ -76,7 +76,7 @@ def test_doctor_shows_a_forced_instruction_set(monkeypatch):
 def test_run_folder_holds_what_is_promised(run_folder):
     first = run_folder / "runs" / "first"
     rows = list(csv.DictReader((first / "metrics.csv").open()))
-    assert [int(r["epoch"]) for r in rows] == list(range(30))
+    assert [int(r["epoch"]) for r in rows] == list(range(1, 31))
     promised = ["epoch", "loss", "train", "val", "test", "seconds", "wait_seconds", "bytes_sent", "bytes_received"]
     assert list(rows[0])[:9] == promised
     assert [bool(r["val"]) for r in rows] == [(e + 1) % 10 == 0 for e in range(30)]

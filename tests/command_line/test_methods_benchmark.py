@@ -36,7 +36,8 @@ def results(tmp_path):
             path = make_run(tmp_path / "runs" / f"{label}-{seed}", sent=sent)
             lower_scores(path, loss + seed)
             if label == "wild" and seed == 1:
-                (tmp_path / "runs" / f"{label}-{seed}" / "failed.txt").write_text("the loss is nan in epoch 3")
+                failure = methods_tables.failure_of(str(tmp_path / "runs" / f"{label}-{seed}"))
+                open(failure, "w").write(json.dumps({"message": "the loss is nan in epoch 3"}))
             settings = {"output": str(tmp_path / "runs"), "name": f"{label}-{seed}"}
             jobs.append({"label": label, "seed": seed, "settings": settings})
     args = argparse.Namespace(target=0.99, ranks=4, seeds=2, methods=None, results=str(tmp_path / "results"))

@@ -18,7 +18,7 @@ from hpcgcn.report.curves import make_charts, thinned
 from hpcgcn.report.page import page
 from hpcgcn.report.pipelines import ages_of, pipelines
 from hpcgcn.report.runs import PHASES, read_run, read_runs
-from hpcgcn.train.folder import COLUMNS
+from hpcgcn.train.metrics import COLUMNS
 
 
 def make_run(folder, *, method="vanilla", epochs=20, ranks=2, sent=1000, eval_every=2, summary=True, **settings):
@@ -28,7 +28,7 @@ def make_run(folder, *, method="vanilla", epochs=20, ranks=2, sent=1000, eval_ev
     (folder / "config.toml").write_text(to_toml(config))
     lines = [",".join(COLUMNS)]
     for epoch in range(epochs):
-        row = {"epoch": epoch, "loss": 2.0 * 0.9 ** epoch, "seconds": 0.1, "bytes_sent": sent,
+        row = {"epoch": epoch + 1, "loss": 2.0 * 0.9 ** epoch, "seconds": 0.1, "bytes_sent": sent,
                "bytes_uncompressed": 4000 * bool(sent), "stale_share": 0.0, "hidden_share": 0.5, "rate": 1.0}
         row |= {f"{phase}_seconds": 0.02 * ranks for phase in PHASES}
         if (epoch + 1) % eval_every == 0:
