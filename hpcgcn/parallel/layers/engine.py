@@ -24,6 +24,12 @@ from hpcgcn.parallel.strategy import exact_policies
 ENDS = "ends"                        # in choices.json: how the model was divided into stages
 
 
+def _is_division(ends, n_stages: int, n_units: int) -> bool:
+    """Do the ends, which a file may have held, cut this many units into this many stages?"""
+    return (isinstance(ends, list) and len(ends) == n_stages and ends[-1] == n_units
+            and ends == sorted(set(ends)))
+
+
 class PipelineEngine:
     """This rank's stage of a model over its partition of the nodes."""
 
@@ -82,7 +88,7 @@ class PipelineEngine:
         cuts, n_stages = find_cuts(self.model), self.grid.n_stages
         check_stages(n_stages, len(cuts) + 1, self.shape.model)
         ends = self.strategy.choices.get(ENDS)
-        if ends is None or len(ends) != n_stages or ends[-1] != len(cuts) + 1:
+        if not _is_division(ends, n_stages, len(cuts) + 1):
             world = self.grid.world
             costs = (measure_units(self.backend, self.shape, inputs, self.graph, self.seed,
                                    self.settings.recomputes) if world.rank == 0 else None)
