@@ -1,0 +1,127 @@
+"""A model that is not in the project, in one class: it trains, evaluates and is divided like all others."""
+
+import json
+import os
+import sys
+
+import numpy as np
+import pytest
+from launch import launch
+from small_graphs import dense_adjacency, dense_features, make_trainer, small_graph
+from test_finite_differences import TOLERANCE, directions, loss_at, slope
+
+from hpcgcn import write_graph
+from hpcgcn.config import make_config
+from hpcgcn.errors import ConfigError
+from hpcgcn.nn.models import MODELS, Architecture
+from hpcgcn.nn.models.base import dense_specs
+from hpcgcn.nn.steps import InitialResidual
+
+SETTINGS = {"model": "appnp", "layers": 4, "hidden": 9, "dropout": 0.5, "alpha": 0.2, "seed": 3, "dtype": "float64",
+            "backend": "reference"}
+
+
+class APPNP(Architecture):
+    """Predict, then propagate (Gasteiger et al.): h = MLP(x); z = h; K times z = (1 - alpha) A z + alpha h."""
+
+    name, title = "appnp", "APPNP"
+    options = ("alpha",)
+    dense_ends = True
+
+    def specs(self):
+        shape = self.shape
+        return [*dense_specs("input", shape.n_features, shape.hidden),
+                *dense_specs("output", shape.hidden, shape.n_classes)]
+
+    def build(self, build):
+        hidden = build.field("hidden", self.shape.hidden)
+        build.linear(build.input_source(), hidden, "input.weight")
+        activated = build.in_place("activated", hidden)
+        build.epilogue(hidden, activated, 2, bias="input.bias")
+        build.embeddings.append(activated)
+        predicted = propagated = build.output(activated)
+        for _ in range(self.shape.layers):
+            aggregated = build.field("aggregated", self.shape.n_classes)
+            build.hop(propagated, aggregated)
+            propagated = build.in_place("propagated", aggregated)
+            build.add(InitialResidual(build.backend, aggregated, predicted, propagated, self.shape.alpha))
+        return propagated
+
+
+@pytest.fixture
+def appnp(monkeypatch):
+    monkeypatch.setitem(MODELS, "appnp", APPNP)
+
+
+def test_a_model_is_known_by_its_class_alone(appnp):
+    assert make_config({"model": "appnp"}).model == "appnp"
+    with pytest.raises(ConfigError, match="appnp does not take it"):
+        make_trainer(small_graph(), **SETTINGS, linear_layers=1)
+
+
+def test_without_its_class_it_is_refused():
+    with pytest.raises(ConfigError, match="choose one of"):
+        make_config({"model": "appnp"})
+
+
+@pytest.mark.parametrize("graph_changes", [{}, {"sparse": True}, {"directed": True}, {"multilabel": True}])
+def test_its_gradients_are_the_slopes_of_the_loss(appnp, graph_changes):
+    trainer, rng = make_trainer(small_graph(**graph_changes), **SETTINGS), np.random.default_rng(1)
+    trainer.parameters.value += 0.1 * rng.standard_normal(trainer.parameters.size)
+    loss_at(trainer, 2)
+    gradient = trainer.parameters.grad.copy()
+    assert np.linalg.norm(gradient) > 1e-3
+    for where, direction in directions(trainer, rng):
+        assert abs(slope(trainer, direction, 2) - gradient @ direction) < TOLERANCE, where
+
+
+def test_its_logits_are_those_of_the_formula(appnp):
+    graph = small_graph()
+    trainer = make_trainer(graph, **SETTINGS)
+    p, matrix = trainer.parameters.host_values(), dense_adjacency(graph) + np.eye(graph.n_nodes)
+    degree = matrix.sum(1)
+    matrix = matrix / np.sqrt(degree)[:, None] / np.sqrt(degree)[None, :]
+    hidden = np.maximum(dense_features(graph) @ p["input.weight"] + p["input.bias"], 0)
+    predicted = hidden @ p["output.weight"] + p["output.bias"]
+    wanted = predicted
+    for _ in range(4):
+        wanted = 0.8 * matrix @ wanted + 0.2 * predicted
+    np.testing.assert_allclose(trainer.engine.evaluate(), wanted[trainer.engine.local.order], atol=1e-12)
+
+
+SCRIPT = """
+import json, sys
+sys.path[:0] = {paths!r}
+from test_new_model import APPNP, SETTINGS
+from hpcgcn.nn.models import register
+from hpcgcn import train_model
+register(APPNP)
+losses = []
+train_model("g.h5", SETTINGS | {{"epochs": 6, "eval_every": 2}} | json.loads(sys.argv[1]),
+                     callback=lambda report: losses.append(report.loss))
+from mpi4py import MPI
+if MPI.COMM_WORLD.rank == 0:
+    json.dump(losses, open(sys.argv[2], "w"))
+"""
+
+# Exact ones, whose losses are those of one rank.
+DIVISIONS = {"partition": (3, {"parallel": "partition"}), "features": (2, {"parallel": "features"}),
+             "stages": (2, {"parallel": "layers", "history": "none"}),
+             "one-stage": (1, {"parallel": "layers", "history": "none", "chunks": 5})}
+
+
+@pytest.mark.mpi_skip
+def test_it_is_divided_like_every_model(tmp_path):
+    write_graph(tmp_path / "g.h5", small_graph(120, 400))
+    here = os.path.dirname(__file__)
+    (tmp_path / "script.py").write_text(SCRIPT.format(paths=[here, os.path.dirname(here)]))
+
+    def losses(name: str, ranks: int, settings: dict) -> list[float]:
+        settings = settings | {"name": name, "output": str(tmp_path)}
+        launch(ranks, [sys.executable, "script.py", json.dumps(settings), f"{name}.json"], cwd=tmp_path, timeout=120).check()
+        return json.loads((tmp_path / f"{name}.json").read_text())
+
+    wanted = losses("single", 1, {})
+    assert len(wanted) == 6 and wanted[-1] < wanted[0]
+    for name, (ranks, settings) in DIVISIONS.items():
+        np.testing.assert_allclose(losses(name, ranks, settings), wanted, rtol=1e-9, err_msg=name)
