@@ -27,6 +27,7 @@ export PATH := $(BIN):$(PATH)
 NATIVE = setup.cfg setup.py pyproject.toml $(wildcard hpcgcn/backend/native/src/*)
 INSTALLED = $(VENV)/.installed
 TESTABLE = $(VENV)/.testable
+LINTABLE = $(VENV)/.lintable
 
 # The tests that start MPI jobs of their own.
 LAUNCHING = $(shell grep -lE "^from (launch|many_runs) " tests/*/test_*.py)
@@ -39,11 +40,12 @@ LAB = jobs/lab/hosts --hosts 2
 NOT_LAUNCHING = $(filter-out $(LAUNCHING) $(ON_RANKS),$(wildcard tests/*/test_*.py))
 WORKERS = 2
 
-.PHONY: help setup demo test test-unit test-mpi test-launching test-mpich test-lab test-gpu cluster-deps peers clean
+.PHONY: help setup demo lint test test-unit test-mpi test-launching test-mpich test-lab test-gpu cluster-deps peers clean
 
 help:
 	@echo "make demo          generate a graph, train on $(RANKS) ranks, show the result"
 	@echo "make test          set up and run all tests"
+	@echo "make lint          style (ruff)"
 	@echo "make setup         only the virtual environment ($(VENV))"
 	@echo "make cluster-deps  Debian packages for the tests that need Slurm, network namespaces or Chromium (root)"
 	@echo "make test-mpich    the tests that use MPI, with MPICH, in an environment of its own"
@@ -61,6 +63,13 @@ $(INSTALLED): $(NATIVE)
 $(TESTABLE): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,plot,cuda-test]'
 	touch $@
+
+$(LINTABLE): $(TESTABLE)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[lint]'
+	touch $@
+
+lint: $(LINTABLE)
+	$(BIN)/ruff check .
 
 demo: $(INSTALLED)
 	@mkdir -p runs

@@ -145,7 +145,7 @@ def importable():
     for name, (_, module) in PEERS.items():
         try:
             __import__(module)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             missing[name] = f"{type(error).__name__}: {error}".splitlines()[0]
     return [name for name in PEERS if name not in missing], missing
 

@@ -33,7 +33,7 @@ from faults_job import EPOCHS, STALL_SECONDS, Job, broken_checkpoints, digest, h
 from faults_kinds import KINDS, RETRIES, can_limit_memory
 
 sys.path.insert(0, str(faults_job.ROOT / "jobs" / "lab"))
-import contained                         # noqa: E402 - a module of the labs, beside their scripts
+import contained
 
 METHODS = ("overlap", "pipegcn-gf", "sylvie-a", "mixgcn")
 BOUND_SECONDS = STALL_SECONDS + 30       # from the fault to the end of the job; the machine may be busy

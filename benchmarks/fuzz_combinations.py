@@ -155,7 +155,7 @@ def work(listing: str, answers: str, pieces: str):
         for run in runs:
             try:
                 outcome = one_run(comm, run)
-            except BaseException:
+            except BaseException:  # noqa: BLE001
                 import traceback
                 print(f"rank {comm.rank}: {traceback.format_exc()}", file=sys.stderr, flush=True)
                 comm.Abort(1)

@@ -67,8 +67,8 @@ def chunk_file(path: pathlib.Path, grid: tuple[int, int], seed: int) -> tuple[pa
     """A partition file whose parts are what a grid works on at one time: a chunk, or one of every way."""
     import numpy as np
 
-    from hpcgcn.parallel.layers.chunks import chunks_a_way, make_chunking
     from hpcgcn.graph.store import read_graph, write_partition
+    from hpcgcn.parallel.layers.chunks import chunks_a_way, make_chunking
     ways, stages = grid
     n_chunks = chunks_a_way(0, ways * stages, ways)
     target = path.with_name(f"{path.stem}-{ways}x{stages}-seed{seed}.h5")

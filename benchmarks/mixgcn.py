@@ -25,8 +25,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.dirname(HERE))
 
-from common import interleave, markdown_table, milliseconds, spread, write_results       # noqa: E402
-from mixgcn_job import run_jobs                                                                # noqa: E402
+from common import interleave, markdown_table, milliseconds, spread, write_results  # noqa: E402
+from mixgcn_job import run_jobs  # noqa: E402
 
 RANKS = (2, 4, 8, 16, 32)
 MODEL = {"model": "gcn", "layers": 3, "hidden": 64}
@@ -76,8 +76,8 @@ def count_bytes(args):
                 data.append({"graph": name, "ranks": n_ranks, "halo_ratio": ratio, "limit": limit, "formula": wanted,
                              "partition": parts["bytes_sent"], "features": columns["bytes_sent"]})
                 rows.append(bytes_row(data[-1]))
-    where = (f"GCN, 3 layers, hidden width 64, fp32, layer 1 precomputed; METIS parts. M/N: halo rows over nodes. Partitioning sends M rows "
-             f"a hop and direction, transposes 2N(P-1)/P, so MixGCN should send less where M/N is above 2(P-1)/P.")
+    where = ("GCN, 3 layers, hidden width 64, fp32, layer 1 precomputed; METIS parts. M/N: halo rows over nodes. Partitioning sends M rows "
+             "a hop and direction, transposes 2N(P-1)/P, so MixGCN should send less where M/N is above 2(P-1)/P.")
     table = markdown_table(["graph, ranks", "M/N", "2(P-1)/P", "partition", "MixGCN", "MixGCN / formula", "fewer bytes",
                             "as predicted"], rows)
     return "Bytes an epoch", [where, table], {"rows": data}
@@ -197,14 +197,14 @@ def measure_masked(args):
         mask = np.maximum(mask, 0)
         masked, out, dbias = np.empty_like(gradient), np.empty_like(gradient), np.zeros(width, np.float32)
 
-        def apart():
+        def apart(matrix=matrix, gradient=gradient, mask=mask, masked=masked, out=out, dbias=dbias):
             backend.epilogue_backward(gradient, mask, masked, scale=2.0, dbias=dbias)
             backend.spmm(matrix, masked, out)
 
-        def fused():
+        def fused(matrix=matrix, gradient=gradient, mask=mask, out=out):
             backend.spmm(matrix, gradient, out, mask=mask, mask_scale=2.0)
 
-        def fused_and_bias():
+        def fused_and_bias(fused=fused, gradient=gradient, mask=mask, masked=masked, dbias=dbias):
             backend.epilogue_backward(gradient, mask, masked, scale=2.0, dbias=dbias)
             fused()
         found = {name: spread(times) for name, times in interleave(
@@ -222,6 +222,7 @@ def measure_masked(args):
 
 def measure_accuracy(args):
     import methods
+
     from hpcgcn.graph.store import header
     rows, data = [], []
     with tempfile.TemporaryDirectory() as folder:

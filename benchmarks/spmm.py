@@ -24,7 +24,16 @@ import tempfile
 
 import numpy as np
 import scipy.sparse as sp
-from common import Worker, copy_bandwidth, interleave, markdown_table, milliseconds, spread, timed, write_results
+from common import (
+    Worker,
+    copy_bandwidth,
+    interleave,
+    markdown_table,
+    milliseconds,
+    spread,
+    timed,
+    write_results,
+)
 
 from hpcgcn.backend.native import NativeBackend
 from hpcgcn.graph.generate import generate_rmat, generate_sbm

@@ -42,7 +42,7 @@ def load_peers(indptr, indices):
     for name, make in (("torch CSR", torch_csr), ("DGL", dgl_sum)):
         try:
             peers[name] = make(indptr, indices)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             missing[name] = f"{type(error).__name__}: {error}".splitlines()[0]
     return peers, missing
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from hpcgcn.backend.cuda_device import SOURCES, compile_options      # noqa: E402
-from hpcgcn.backend.cuda_kernels import MODULES                      # noqa: E402
+from hpcgcn.backend.cuda_device import SOURCES, compile_options
+from hpcgcn.backend.cuda_kernels import MODULES
 
 ARCHITECTURES = (70, 80, 90, 100)
 TABLE = Path(__file__).resolve().parent / "RESOURCES.md"
@@ -59,13 +59,20 @@ def compile_module(file: str, names: tuple[str, ...], architecture: int) -> tupl
         nvrtc.destroyProgram(program)
 
 
+PATTERNS = (r"Used (\d+) registers", r"(\d+) bytes spill stores", r"(\d+) bytes stack frame",
+            r"(\d+) bytes smem")
+
+
+def _number(pattern: str, text: str) -> int:
+    match = re.search(pattern, text)
+    return int(match.group(1)) if match else 0
+
+
 def parse(log: str) -> dict[str, Usage]:
     """ptxas -v, by mangled name."""
     found = {}
     for part in log.split("Compiling entry function '")[1:]:
-        number = lambda pattern: int(m.group(1)) if (m := re.search(pattern, part)) else 0     # noqa: E731
-        found[part[:part.index("'")]] = Usage(number(r"Used (\d+) registers"), number(r"(\d+) bytes spill stores"),
-                                              number(r"(\d+) bytes stack frame"), number(r"(\d+) bytes smem"))
+        found[part[:part.index("'")]] = Usage(*(_number(pattern, part) for pattern in PATTERNS))
     return found
 
 

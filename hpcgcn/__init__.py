@@ -16,16 +16,27 @@ if TYPE_CHECKING:
     from hpcgcn.config import Config as Config, make_config as make_config
     from hpcgcn.errors import HpcgcnError as HpcgcnError
     from hpcgcn.graph.data import Graph as Graph, Part as Part, SparseRows as SparseRows
-    from hpcgcn.graph.generate import (generate_grid as generate_grid,
-                                       generate_rmat as generate_rmat, generate_sbm as generate_sbm)
+    from hpcgcn.graph.generate import (
+        generate_grid as generate_grid,
+        generate_rmat as generate_rmat,
+        generate_sbm as generate_sbm,
+    )
     from hpcgcn.graph.partition import partition_graph as partition_graph
-    from hpcgcn.graph.store import (read_graph as read_graph, read_part as read_part,
-                                    validate_graph as validate_graph, verify as verify,
-                                    write_graph as write_graph, write_partition as write_partition)
+    from hpcgcn.graph.store import (
+        read_graph as read_graph,
+        read_part as read_part,
+        validate_graph as validate_graph,
+        verify as verify,
+        write_graph as write_graph,
+        write_partition as write_partition,
+    )
     from hpcgcn.logs import show_messages as show_messages
     from hpcgcn.train.callback import EpochReport as EpochReport
-    from hpcgcn.train.inference import (TrainedModel as TrainedModel, open_model as open_model,
-                                        predict as predict)
+    from hpcgcn.train.inference import (
+        TrainedModel as TrainedModel,
+        open_model as open_model,
+        predict as predict,
+    )
     from hpcgcn.train.run import Result as Result, train_model as train_model
     from hpcgcn.train.trainer import Trainer as Trainer
 

@@ -45,6 +45,6 @@ def show_no_notes():
 
 def discard(name: str):
     """From now on nothing is written to stdout or stderr, whose reader has gone away."""
-    stream = open(os.devnull, "w")           # noqa: SIM115 - it stays open as long as the process
+    stream = open(os.devnull, "w")           # it stays open as long as the process
     os.dup2(stream.fileno(), getattr(sys, name).fileno())
     setattr(sys, name, stream)

@@ -35,7 +35,7 @@ class Outcome:
     stdout: str
     stderr: str
 
-    def check(self) -> "Outcome":
+    def check(self) -> Outcome:
         """Fail the test, with what the job said, unless it ended well."""
         assert self.code == 0, f"exit code {self.code}\n{self.stdout[-3000:]}\n{self.stderr[-6000:]}"
         return self

@@ -84,7 +84,7 @@ def main(listing: str, answer: str):
     try:
         for task in jobs:
             answers[task["label"]] = one_run(comm, task)
-    except BaseException:
+    except BaseException:  # noqa: BLE001
         import traceback
         print(f"rank {comm.rank}, job {task}:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
         comm.Abort(1)

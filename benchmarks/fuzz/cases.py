@@ -55,7 +55,7 @@ def run_case(sound: str, work: str, seed: int, kind_name: str, number: int, outs
             result.outcome, result.where = "memory", f"{result.peak >> 20} MiB, then {result.outcome}"
         if outside.found:
             result.outcome, result.where = "outside", outside.found[0]
-    except Exception as error:             # the fuzzer's own fault
+    except Exception as error:  # noqa: BLE001 - the fuzzer's own fault
         result.detail, result.trace = f"{type(error).__name__}: {error}"[:500], traceback.format_exc()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -83,7 +83,7 @@ def _use(kind, folder: str, result: Outcome):
         result.outcome, result.detail, result.where = "contradiction", str(error).replace(folder, "")[:3000], shape_of(str(error), folder)
     except uses.BadMessage as error:
         result.outcome, result.detail, result.where = "message", str(error), shape_of(str(error), folder)
-    except BaseException as error:         # noqa: B036 - SystemExit and KeyboardInterrupt are faults here, too
+    except BaseException as error:  # noqa: B036, BLE001 - SystemExit and KeyboardInterrupt are faults here, too
         result.outcome, result.where = "foreign", f"{type(error).__name__} at {innermost(error)}"
         result.detail, result.trace = f"{type(error).__name__}: {error}"[:500], "".join(traceback.format_exception(error))[-6000:]
 

@@ -168,7 +168,7 @@ def change_npz(rng: random.Random, data: bytes) -> tuple[bytes, str]:
         members[name] = rng.choice((b"", b"\x93NUMPY", pickle.dumps([1, 2]), object_array(), b"PK\x03\x04"))
         return write_zip(rng, members), f"{name} is no array"
     if kind == 4:
-        members[name] = _npy("{'descr': '|b1', 'fortran_order': False, 'shape': (%d,), }" % (64 << 20), bytes(64 << 20), 1)
+        members[name] = _npy(f"{{'descr': '|b1', 'fortran_order': False, 'shape': ({64 << 20},), }}", bytes(64 << 20), 1)
         return write_zip(rng, members, zipfile.ZIP_DEFLATED), f"{name} is 64 MiB of zeros"
     members[name], what = change_npy(rng, members[name])
     return write_zip(rng, members), f"{name}: {what}"

@@ -18,8 +18,8 @@ from fuzz.change_weights import change_safetensors, change_torch
 
 # The ending of a name -> a function (rng, data) -> (data, words).
 _BY_ENDING = {".npy": change_npy, ".npz": change_npz, ".safetensors": change_safetensors, ".pt": change_torch}
-_BY_ENDING |= {ending: change_text for ending in (".csv", ".toml", ".json", ".mtx", ".index", ".txt")}
-_BY_ENDING |= {ending: change_pickle for ending in (".x", ".y", ".tx", ".ty", ".allx", ".ally", ".graph")}
+_BY_ENDING |= dict.fromkeys((".csv", ".toml", ".json", ".mtx", ".index", ".txt"), change_text)
+_BY_ENDING |= dict.fromkeys((".x", ".y", ".tx", ".ty", ".allx", ".ally", ".graph"), change_pickle)
 
 
 def change_case(rng: random.Random, folder: str, patterns: tuple[str, ...]) -> str:
@@ -49,7 +49,7 @@ def change_file(rng: random.Random, path: str) -> str:
     change = change_packed if path.endswith(".gz") else change
     try:
         data, what = (change if rng.random() < 0.8 else change_bytes)(rng, data)
-    except Exception:                        # damaged twice: what knows the format can read it no more
+    except Exception:  # noqa: BLE001 - damaged twice: what knows the format can read it no more
         data, what = change_bytes(rng, data)
     with open(path, "wb") as file:
         file.write(data)

@@ -192,6 +192,7 @@ def dgl(folder: str):
 
 def pyg(folder: str):
     import torch
+
     from hpcgcn.formats.torch_objects import tensors_of
     for name in ("dense", "multilabel", "splits"):
         write_as("pyg", made(folder, name, "data.pt"), varieties()[name])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 
 from common import markdown_table, write_results
+
 from fuzz.cases import Outcome, shape_of
 from fuzz.pool import SECONDS
 
@@ -22,8 +23,8 @@ class Table:
         self.counts = {kind: Counter() for kind in kinds}
         self.faults: dict[tuple, list[Outcome]] = defaultdict(list)
         self.refusals = Counter()
-        self.slowest = {kind: 0.0 for kind in kinds}
-        self.largest = {kind: 0 for kind in kinds}
+        self.slowest = dict.fromkeys(kinds, 0.0)
+        self.largest = dict.fromkeys(kinds, 0)
 
     @property
     def n_done(self) -> int:

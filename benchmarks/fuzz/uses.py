@@ -152,7 +152,7 @@ def resume_flags(run: str) -> list[str]:
     from hpcgcn.config import read_toml
     try:
         model = read_toml(os.path.join(run, "config.toml")).get("model", "gcn")
-    except Exception:                        # the commands will say it
+    except Exception:  # noqa: BLE001 - the commands will say it
         model = "gcn"
     flags = TRAIN_FLAGS.copy()
     flags[flags.index("--epochs") + 1] = "3"

@@ -10,8 +10,18 @@ import numpy as np
 from hpcgcn import philox
 from hpcgcn.backend import cuda_device, cuda_sparse
 from hpcgcn.backend.base import Backend
-from hpcgcn.backend.cuda_kernels import (BLOCK, C_NAMES, NULL, Kernels, aligned, blocks, boolean, flat_shape, lanes_for,
-                                         row_shape)
+from hpcgcn.backend.cuda_kernels import (
+    BLOCK,
+    C_NAMES,
+    NULL,
+    Kernels,
+    aligned,
+    blocks,
+    boolean,
+    flat_shape,
+    lanes_for,
+    row_shape,
+)
 from hpcgcn.backend.cuda_messages import CudaMessage
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ import os
 import sys
 import tempfile
 import warnings
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -50,7 +50,7 @@ def load_cupy():
     if count == 0:
         raise BackendError("backend 'cuda' finds no GPU: is CUDA_VISIBLE_DEVICES empty? Or choose --backend native")
     try:
-        import cupy.cublas                       # not loaded by `import cupy`; needs libcublas
+        import cupy.cublas  # not loaded by `import cupy`; needs libcublas
     except ImportError as error:
         raise BackendError(f"backend 'cuda' needs the CUDA libraries beside CuPy ({error}): load the site's CUDA module, "
                            "or pip install 'hpcgcn[cuda12]' or 'hpcgcn[cuda13]'") from None
@@ -77,7 +77,7 @@ def _choose_cache():
     os.environ.setdefault("CUPY_CACHE_DIR", str(Path(scratch) / f"hpcgcn-cupy-{os.getuid()}"))
 
 
-@lru_cache(maxsize=None)
+@cache
 def compile_options() -> tuple[str, ...]:
     """Options for RawModule. The hash of all sources makes CuPy's cache notice a change in an included file."""
     digest = hashlib.sha256()

@@ -65,7 +65,7 @@ class Kernels:
         if name not in self._functions:
             try:
                 self._functions[name] = self._module[name].get_function(name)
-            except Exception as error:           # noqa: BLE001 - CuPy, NVRTC and g++ raise what they like
+            except Exception as error:           # CuPy, NVRTC and g++ raise what they like
                 raise BackendError(f"the CUDA kernel {name} cannot be compiled here: {error}\nCuPy needs the headers and "
                                    "libraries of CUDA: load the site's CUDA module, or pip install 'hpcgcn[cuda12]' or "
                                    "'hpcgcn[cuda13]'") from error

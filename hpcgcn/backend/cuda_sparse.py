@@ -73,7 +73,7 @@ class Structure:
             self._lists[skip_empty] = RowLists(self._upload, np.diff(self.host_indptr), skip_empty)
         return self._lists[skip_empty]
 
-    def transposed(self, start: int, stop: int) -> "Structure":
+    def transposed(self, start: int, stop: int) -> Structure:
         """Rows start:stop transposed, built once: entries of a column stay in the order of the rows."""
         if (start, stop) not in self._transposes:
             first, last = int(self.host_indptr[start]), int(self.host_indptr[stop])

@@ -2,6 +2,7 @@
 
 
 def add_arguments(parser):
+    """Declare the arguments of this command."""
     parser.add_argument("run", help="folder of a run (runs/NAME), or of one checkpoint")
     parser.add_argument("graph", help="a graph file, or a partition file for this number of ranks")
     parser.add_argument("--which", choices=("best", "last"), default="best", help="parameters of the best validation, or the last")
@@ -16,6 +17,7 @@ def overrides(args) -> dict:
 
 
 def run(args) -> int:
+    """Run this command; returns the exit code."""
     from hpcgcn.mpi.world import run_ranks
     return run_ranks(_evaluate, args)
 

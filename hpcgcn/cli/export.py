@@ -12,6 +12,7 @@ _FORMATS = ("csv", "mtx", "npz", "npz-heterophilous", "npz-gnn-benchmark", "ogb"
 
 
 def add_arguments(parser: argparse.ArgumentParser):
+    """Declare the arguments of this command."""
     parser.add_argument("graph", help="a graph or partition file")
     parser.add_argument("--format", required=True, choices=_FORMATS, metavar="FORMAT", help=", ".join(_FORMATS))
     parser.add_argument("-o", "--output", required=True, metavar="PATH", help="file or new folder to write")
@@ -19,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser):
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run this command; returns the exit code."""
     from hpcgcn.formats.table import WRITERS, check_place, left_out, write_as
     from hpcgcn.graph.store import read_graph
 

@@ -8,7 +8,6 @@ import time
 from hpcgcn.cli import text
 from hpcgcn.cli.output import add_overwrite, same_graph
 
-
 _KINDS = {
     "sbm": "degree-corrected stochastic block model: power-law degrees, blocks of a class, informative features",
     "rmat": "R-MAT: heavy hubs and isolated nodes; a load test more than a learning task",
@@ -17,12 +16,14 @@ _KINDS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser):
+    """Declare the arguments of this command."""
     kinds = parser.add_subparsers(dest="graph_kind", required=True, metavar="{" + ",".join(_KINDS) + "}")
     for kind, help_text in _KINDS.items():
         _add_kind(kinds.add_parser(kind, help=help_text, description=help_text), kind)
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run this command; returns the exit code."""
     from hpcgcn.files.replace import check_target
     from hpcgcn.graph import generate
     from hpcgcn.graph.store import validate_graph, write_graph

@@ -11,7 +11,6 @@ from hpcgcn.cli import text
 from hpcgcn.cli.output import add_overwrite, same_graph
 from hpcgcn.errors import printable
 
-
 _FORMATS = {
     "planetoid": "ind.NAME.x and its seven companions (Cora, Citeseer, Pubmed)",
     "npz": "one .npz: indptr/indices, edges/node_features/train_masks, or adj_data/attr_data",
@@ -26,6 +25,7 @@ _FORMATS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser):
+    """Declare the arguments of this command."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.usage = "hpcgcn import [FORMAT] SOURCE... -o g.h5 [options]"
     parser.epilog = "formats (found out where the files tell):\n" + "\n".join(
@@ -66,6 +66,7 @@ def _add_columns(group):
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run this command; returns the exit code."""
     from hpcgcn.files.replace import check_target
     from hpcgcn.files.tidy import temporary_folder
     from hpcgcn.formats.finish import finished

@@ -10,13 +10,13 @@ from hpcgcn.cli import text
 from hpcgcn.cli.output import add_overwrite, foreign
 from hpcgcn.errors import printable
 
-
 _HIDDEN = ("kind", "format", "settings", "split_counts")    # shown in their own places
 _DRAWN = ("degree_histogram", "class_sizes", "class_names", "split_by_class")
 _MOST_CLASSES = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser):
+    """Declare the arguments of this command."""
     parser.add_argument("file", help="any file that hpcgcn wrote, or the folder of a run or "
                                      "checkpoint")
     parser.add_argument("--json", action="store_true", help="print all facts as JSON")
@@ -26,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser):
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run this command; returns the exit code."""
     from hpcgcn.graph.describe import describe
 
     model = os.path.join(args.file, "model.h5")
@@ -34,8 +35,8 @@ def run(args: argparse.Namespace) -> int:
     if os.path.isdir(args.file):
         args.file = model                # of a checkpoint
     if args.plot:
-        from hpcgcn.graph.plot import check_image_name, plot_graph
         from hpcgcn.files.replace import check_target
+        from hpcgcn.graph.plot import check_image_name, plot_graph
         check_image_name(args.plot)
         check_target(args.plot, foreign(args.overwrite), [args.file])
     facts = describe(args.file)

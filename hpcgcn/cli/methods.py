@@ -2,10 +2,12 @@
 
 
 def add_arguments(parser):
+    """Declare the arguments of this command."""
     parser.add_argument("--json", action="store_true", help="machine-readable")
 
 
 def run(args) -> int:
+    """Run this command; returns the exit code."""
     import json
 
     from hpcgcn.exchange.presets import PRESETS

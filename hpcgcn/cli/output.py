@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 
+
 def add_overwrite(parser: argparse.ArgumentParser, what: str):
     """The flag with which a user allows an existing file to be replaced."""
     parser.add_argument("--overwrite", action="store_true",

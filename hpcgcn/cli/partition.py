@@ -11,6 +11,7 @@ from hpcgcn.cli.output import add_overwrite
 
 
 def add_arguments(parser: argparse.ArgumentParser):
+    """Declare the arguments of this command."""
     parser.add_argument("graph", help="graph file (or a partition file, to divide it anew)")
     parser.add_argument("-n", "--parts", type=int, required=True, metavar="P", help="number of parts: one a rank")
     parser.add_argument("-o", "--output", metavar="FILE",
@@ -29,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser):
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run this command; returns the exit code."""
     from hpcgcn.files.replace import REMEDY, check_target, own_h5
     from hpcgcn.graph.divide import default_partition_path, divide
     from hpcgcn.graph.header import source_uuid

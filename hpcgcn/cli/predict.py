@@ -2,6 +2,7 @@
 
 
 def add_arguments(parser):
+    """Declare the arguments of this command."""
     parser.add_argument("run", nargs="?", help="folder of a run (runs/NAME), or of one checkpoint; left out with --weights")
     parser.add_argument("graph", help="a graph file, or a partition file for this number of ranks")
     parser.add_argument("-o", "--output", required=True, help="HDF5 (.h5) or CSV (.csv) file to write, rows in the order of the graph")
@@ -18,6 +19,7 @@ def add_arguments(parser):
 
 
 def run(args) -> int:
+    """Run this command; returns the exit code."""
     from hpcgcn.mpi.world import run_ranks
     return run_ranks(_predict, args)
 

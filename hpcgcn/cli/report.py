@@ -4,6 +4,7 @@ from hpcgcn.cli.output import add_overwrite, foreign
 
 
 def add_arguments(parser):
+    """Declare the arguments of this command."""
     parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run (what `hpcgcn train` names at its end)")
     parser.add_argument("-o", "--output", metavar="FILE.html",
                         help="the page to write [report.html; none if only --png is given]")
@@ -13,6 +14,7 @@ def add_arguments(parser):
 
 
 def run(args) -> int:
+    """Run this command; returns the exit code."""
     from hpcgcn.files.replace import check_target
     from hpcgcn.report.page import page_replaces, write_page
     from hpcgcn.report.runs import read_runs

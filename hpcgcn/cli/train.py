@@ -7,6 +7,7 @@ Ctrl-C Open MPI's mpiexec kills the ranks within a fraction of a second, and its
 
 
 def add_arguments(parser):
+    """Declare the arguments of this command."""
     from hpcgcn.config import add_flags
     parser.epilog = EPILOG
     parser.add_argument("graph", help="a graph file, or a partition file for this number of ranks")
@@ -15,10 +16,11 @@ def add_arguments(parser):
 
 
 def run(args) -> int:
+    """Run this command; returns the exit code."""
     from hpcgcn.config import FIELDS, checked
+    from hpcgcn.errors import ConfigError
     from hpcgcn.mpi.watchdog import START_PATIENCE
     from hpcgcn.mpi.world import run_ranks
-    from hpcgcn.errors import ConfigError
     limit = FIELDS["stall_timeout"]
     try:
         seconds = checked(limit, getattr(args, "stall_timeout", limit.default), "the command line")

@@ -12,6 +12,7 @@ DIRECTED = ("for undirected graphs: on directed ones DGL's GraphConv weighs an e
 
 
 def add_arguments(parser: argparse.ArgumentParser):
+    """Declare the arguments of this command."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="{export,import}")
     out = actions.add_parser("export", help="a run's weights as safetensors", allow_abbrev=False)
     out.add_argument("run", help="folder of a run (runs/NAME), or of one checkpoint")
@@ -42,13 +43,14 @@ def constants(args: argparse.Namespace) -> dict:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run this command; returns the exit code."""
     return _export(args) if args.action == "export" else _import(args)
 
 
 def _export(args: argparse.Namespace) -> int:
-    from hpcgcn.nn.models import MODELS
     from hpcgcn.files.marker import run_uuid
     from hpcgcn.files.replace import check_target
+    from hpcgcn.nn.models import MODELS
     from hpcgcn.weights.files import check_ending, run_parameters, weights_replace, write_weights
     check_ending(args.output)
     run = run_uuid(args.run)

@@ -8,12 +8,17 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
-from hpcgcn.config.groups import (ArchitectureSettings, CommunicationSettings, MachineSettings,
-                                  RunSettings, TrainingSettings)
-from hpcgcn.setting import THE_SETTINGS, SettingsGroup, checked, key_of
+from hpcgcn.config.groups import (
+    ArchitectureSettings,
+    CommunicationSettings,
+    MachineSettings,
+    RunSettings,
+    TrainingSettings,
+)
 from hpcgcn.errors import ConfigError
 from hpcgcn.exchange.presets import PRESETS
 from hpcgcn.parallel import settings_groups
+from hpcgcn.setting import THE_SETTINGS, SettingsGroup, checked, key_of
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +52,7 @@ class Config(_Groups):
         for name in GROUPS:
             getattr(self, name).check(self)
 
-    def replace(self, **changes) -> "Config":
+    def replace(self, **changes) -> Config:
         """The same settings but for these.
 
         Another method brings its preset; what differed from the old method's preset stays.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hpcgcn.setting import SettingsGroup, setting
 from hpcgcn.exchange.presets import PRESETS
 from hpcgcn.parallel import STRATEGIES
+from hpcgcn.setting import SettingsGroup, setting
 
 LARGEST_SEED = 2 ** 63 - 1
 

@@ -1,0 +1,1 @@
+"""Messages between ranks: codecs, rate schedules, error feedback, staleness; presets put them together."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from hpcgcn.errors import ConfigError
 from hpcgcn.exchange.codecs import NodesCodec, fixed_rate, make_codec
-from hpcgcn.exchange.types import Policy
 from hpcgcn.exchange.schedules import Linear, Schedule, parse_schedule
+from hpcgcn.exchange.types import Policy
 
 DEFAULT_RATE = {"bits": "8", "subset": "4", "nodes": "10"}
 BUDGET_SPAN = {"bits": (1.0, 32.0), "subset": (128.0, 1.0), "nodes": (100.0, 1.0)}

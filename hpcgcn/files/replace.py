@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from hpcgcn.errors import FileError
 from hpcgcn.files.marker import run_that_lists
 
-
 REMEDY = "give another name with -o, or --overwrite to replace it"
 
 

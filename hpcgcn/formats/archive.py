@@ -35,7 +35,7 @@ class Archive:
         check_sizes(path, members)
         self.members = {self._array_name(member): member for member in members}
 
-    def __enter__(self) -> "Archive":
+    def __enter__(self) -> Archive:
         return self
 
     def __exit__(self, *_):
@@ -111,7 +111,7 @@ def _checked_header(where: str, stream, n_bytes: int) -> tuple[tuple, np.dtype, 
     try:
         shape, fortran, dtype = _header(stream)
         n_items = math.prod(shape)
-    except Exception as error:     # NumPy parses headers as Python, and a crafted one can make that fail in any way
+    except Exception as error:  # noqa: BLE001 - NumPy parses headers as Python, and a crafted one can make that fail in any way
         raise FileError(f"{where} cannot be read ({_words(error)}); expected a sound NumPy file") from None
     if dtype.hasobject:
         raise FileError(f"{where} holds Python objects; expected numbers or fixed-length text, because objects could run code")

@@ -26,6 +26,7 @@ _ENDS = (("source", "src", "from", "u", "head", "node1", "citing"), ("target", "
 
 
 def recognises(sources: list[str]) -> bool:
+    """Are these tables of edges and nodes, separated by commas, tabs or spaces?"""
     if len(sources) == 1 and os.path.isdir(sources[0]):
         return _in_folder(sources[0], "edges") is not None
     return len(sources) <= 2 and all(source.lower().endswith(_ENDINGS) for source in sources)
@@ -36,6 +37,7 @@ def _in_folder(folder: str, stem: str) -> str | None:
 
 
 def read(sources: list[str], options: ReadOptions) -> Draft:
+    """The graph in tables of edges and nodes, separated by commas, tabs or spaces."""
     edges, nodes = _located(sources, options)
     table = Table(edges)
     if table.n_columns < 2:

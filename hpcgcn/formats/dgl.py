@@ -20,10 +20,12 @@ from hpcgcn.graph.data import Graph
 
 
 def recognises(sources: list[str]) -> bool:
+    """Is this a file of dgl.save_graphs?"""
     return len(sources) == 1 and sources[0].endswith((".dgl", ".dgl.bin"))
 
 
 def read(sources: list[str], options: ReadOptions) -> Draft:
+    """The graph in a file of dgl.save_graphs."""
     path = str(sources[0])
     check_readable(path)
     if importlib.util.find_spec("dgl") is None:

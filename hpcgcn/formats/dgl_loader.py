@@ -18,7 +18,7 @@ def main(path: str, output: str) -> int:
     import dgl
     try:
         graph = dgl.load_graphs(path, [0])[0][0]
-    except Exception as error:     # DGL raises its own errors for damaged files
+    except Exception as error:  # noqa: BLE001 - DGL raises its own errors for damaged files
         print(f"cannot be read ({_reason(error)}); expected a file of dgl.save_graphs")
         return 1
     if not graph.is_homogeneous:

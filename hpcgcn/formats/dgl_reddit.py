@@ -8,14 +8,23 @@ import numpy as np
 
 from hpcgcn.errors import FileError, GraphError
 from hpcgcn.formats.archive import Archive
-from hpcgcn.formats.draft import (Draft, ReadOptions, checked_csr, checked_dense, checked_labels, checked_names, csr_edges,
-                                  weight_notes)
+from hpcgcn.formats.draft import (
+    Draft,
+    ReadOptions,
+    checked_csr,
+    checked_dense,
+    checked_labels,
+    checked_names,
+    csr_edges,
+    weight_notes,
+)
 from hpcgcn.formats.files import present
 from hpcgcn.graph.csr import csr_from_edges, row_numbers
 from hpcgcn.graph.data import TEST, Graph, SparseRows
 
 
 def recognises(sources: list[str]) -> bool:
+    """Are these DGL's two files of Reddit?"""
     return _located(sources) is not None
 
 
@@ -32,6 +41,7 @@ def _located(sources: list[str]) -> tuple[str, str] | None:
 
 
 def read(sources: list[str], options: ReadOptions) -> Draft:
+    """The graph in DGL's two files of Reddit."""
     found = _located(sources)
     if found is None:
         raise FileError(f"{' '.join(sources)}: no such pair of files; expected reddit_data.npz and reddit_graph.npz")

@@ -9,8 +9,16 @@ import numpy as np
 
 from hpcgcn.errors import FileError, GraphError
 from hpcgcn.formats.archive import Archive, read_npy
-from hpcgcn.formats.draft import (Draft, ReadOptions, checked_csr, checked_dense, checked_labels, csr_edges, split_from_lists,
-                                  weight_notes)
+from hpcgcn.formats.draft import (
+    Draft,
+    ReadOptions,
+    checked_csr,
+    checked_dense,
+    checked_labels,
+    csr_edges,
+    split_from_lists,
+    weight_notes,
+)
 from hpcgcn.formats.files import bad, inside, key_line, present, read_json
 from hpcgcn.formats.rows import is_whole
 from hpcgcn.graph.data import SPLIT_NAMES, Graph, SparseRows
@@ -20,10 +28,12 @@ _ROLES = ("tr", "va", "te")
 
 
 def recognises(sources: list[str]) -> bool:
+    """Is this a folder of GraphSAINT's files?"""
     return len(sources) == 1 and os.path.isdir(sources[0]) and present(sources[0], "adj_full.npz") is not None
 
 
 def read(sources: list[str], options: ReadOptions) -> Draft:
+    """The graph in a folder of GraphSAINT's files."""
     folder = sources[0]
     if not os.path.isdir(folder):
         raise FileError(f"{folder} is not a folder; expected one with {', '.join(_FILES)}")

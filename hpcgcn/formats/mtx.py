@@ -32,12 +32,14 @@ class _Entries(Table):
 
 
 def recognises(sources: list[str]) -> bool:
+    """Is this a MatrixMarket file, with a table of nodes beside it or not?"""
     if len(sources) == 1 and os.path.isdir(sources[0]):
         return os.path.exists(os.path.join(sources[0], "edges.mtx"))
     return sources[0].lower().endswith((".mtx", ".mtx.gz")) and len(sources) <= 2
 
 
 def read(sources: list[str], options: ReadOptions) -> Draft:
+    """The graph in a MatrixMarket file, with a table of nodes beside it or not."""
     path, nodes = _located(sources, options)
     field, symmetry = _banner(path)
     table = _Entries(path)

@@ -8,13 +8,23 @@ import numpy as np
 
 from hpcgcn.errors import FileError, GraphError
 from hpcgcn.formats.archive import Archive
-from hpcgcn.formats.draft import (Draft, ReadOptions, checked_csr, checked_dense, checked_labels, checked_names, csr_edges,
-                                  split_from_masks, weight_notes)
+from hpcgcn.formats.draft import (
+    Draft,
+    ReadOptions,
+    checked_csr,
+    checked_dense,
+    checked_labels,
+    checked_names,
+    csr_edges,
+    split_from_masks,
+    weight_notes,
+)
 from hpcgcn.graph.csr import row_numbers
 from hpcgcn.graph.data import SPLIT_NAMES, Graph, SparseRows
 
 
 def recognises(sources: list[str]) -> bool:
+    """Is this an archive of NumPy arrays in a layout known here?"""
     if len(sources) != 1 or not sources[0].endswith(".npz"):
         return False
     with Archive(sources[0]) as archive:
@@ -30,6 +40,7 @@ def _layout(archive: Archive):
 
 
 def read(sources: list[str], options: ReadOptions) -> Draft:
+    """The graph in an archive of NumPy arrays in a layout known here."""
     with Archive(sources[0]) as archive:
         reader = _layout(archive)
         if reader is None:

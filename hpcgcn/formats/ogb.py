@@ -13,7 +13,15 @@ import numpy as np
 
 from hpcgcn.errors import ConfigError, FileError, GraphError
 from hpcgcn.formats.archive import Archive
-from hpcgcn.formats.draft import Draft, ReadOptions, checked_dense, checked_labels, split_from_lists, unused_weights, wrong_entry
+from hpcgcn.formats.draft import (
+    Draft,
+    ReadOptions,
+    checked_dense,
+    checked_labels,
+    split_from_lists,
+    unused_weights,
+    wrong_entry,
+)
 from hpcgcn.formats.files import bad, inside, present
 from hpcgcn.formats.integers import counted, numbered_edges, numbered_lines
 from hpcgcn.formats.rows import Table, read_numbers, row_line
@@ -25,6 +33,7 @@ _SPLIT_FILES = {"train": ("train.csv.gz", "train.csv"), "val": ("valid.csv.gz", 
 
 
 def recognises(sources: list[str]) -> bool:
+    """Is this the raw folder of an OGB data set?"""
     return len(sources) == 1 and os.path.isdir(sources[0]) and present(_folders(sources[0])[0], "edge.csv.gz", "edge.csv",
                                                                        "data.npz") is not None
 
@@ -40,6 +49,7 @@ def _folders(source: str) -> tuple[str, str]:
 
 
 def read(sources: list[str], options: ReadOptions) -> Draft:
+    """The graph in the raw folder of an OGB data set."""
     if not os.path.isdir(sources[0]):
         raise FileError(f"{sources[0]} is not a folder; expected the raw folder of an OGB data set")
     raw, root = _folders(sources[0])

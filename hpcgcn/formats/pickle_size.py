@@ -22,11 +22,11 @@ class _Value:
 
     __slots__ = ("size", "depth")
 
-    def __init__(self, parts: list["_Value"] = ()):
+    def __init__(self, parts: list[_Value] = ()):
         self.size, self.depth = 1, 1
         self.add(parts)
 
-    def add(self, parts: list["_Value"]):
+    def add(self, parts: list[_Value]):
         self.size += sum(part.size for part in parts)
         self.depth = max([self.depth, *(part.depth + 1 for part in parts)])
 

@@ -23,6 +23,7 @@ _VALIDATION_NODES = 500
 
 
 def recognises(sources: list[str]) -> bool:
+    """Are these the eight files of a Planetoid data set?"""
     return all(_FILE.fullmatch(os.path.basename(s)) or (os.path.isdir(s) and _data_sets(s)) for s in sources)
 
 
@@ -31,6 +32,7 @@ def _data_sets(folder: str) -> list[str]:
 
 
 def read(sources: list[str], options: ReadOptions) -> Draft:
+    """The graph in the eight files of a Planetoid data set."""
     folder, name = _located(sources, options)
     parts = {part: read_pickle(inside(folder, f"ind.{name}.{part}")) for part in _PARTS[:-1]}
     stem = os.path.join(folder, f"ind.{name}")

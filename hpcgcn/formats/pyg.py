@@ -6,16 +6,25 @@ import numpy as np
 
 from hpcgcn.errors import FileError
 from hpcgcn.formats.draft import Draft, ReadOptions
-from hpcgcn.formats.torch_objects import MASKS, array, draft_from_tensors, load_torch, package, tensors_of
+from hpcgcn.formats.torch_objects import (
+    MASKS,
+    array,
+    draft_from_tensors,
+    load_torch,
+    package,
+    tensors_of,
+)
 from hpcgcn.graph.csr import row_numbers
 from hpcgcn.graph.data import Graph
 
 
 def recognises(sources: list[str]) -> bool:
+    """Is this a file with PyG's Data object?"""
     return len(sources) == 1 and sources[0].endswith((".pt", ".pth"))
 
 
 def read(sources: list[str], options: ReadOptions) -> Draft:
+    """The graph in a file with PyG's Data object."""
     path = str(sources[0])
     found = load_torch(path, _data_classes())
     if isinstance(found, tuple) and found:

@@ -13,7 +13,13 @@ import numpy as np
 
 from hpcgcn.errors import ConfigError, FileError
 from hpcgcn.formats.archive import check_unpacked_size
-from hpcgcn.formats.draft import Draft, checked_dense, checked_labels, split_from_masks, unused_weights
+from hpcgcn.formats.draft import (
+    Draft,
+    checked_dense,
+    checked_labels,
+    split_from_masks,
+    unused_weights,
+)
 from hpcgcn.formats.files import check_readable
 from hpcgcn.formats.pickle_size import check_pickle
 from hpcgcn.graph.data import SPLIT_NAMES, Graph, SparseRows
@@ -43,7 +49,7 @@ def load_torch(path: str | os.PathLike, classes=()):
         with torch.serialization.safe_globals(list(classes)), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:     # a crafted or damaged file can make the loader fail in any way
+    except Exception as error:  # noqa: BLE001 - a crafted or damaged file can make the loader fail in any way
         reason = _reason(error)
         remedy = ": save tensors in place of NumPy arrays, as from torch.from_numpy(...)" if " numpy." in reason else ""
         raise FileError(f"{path} is refused: {reason}; expected a file of torch.save that loads with "

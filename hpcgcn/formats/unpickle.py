@@ -102,7 +102,7 @@ def read_pickle(path: str | os.PathLike):
         return _made(value, len(data))
     except FileError as error:
         raise FileError(f"{path}: {error}") from None
-    except Exception as error:     # a crafted pickle can make the unpickler fail in any way
+    except Exception as error:  # noqa: BLE001 - a crafted pickle can make the unpickler fail in any way
         raise FileError(f"{path} is refused: {printable(error, 200)}; expected a pickle of a NumPy array, a SciPy CSR matrix or a dictionary "
                         "of lists, and nothing that could run code") from None
 

@@ -1,0 +1,1 @@
+"""Graphs: files, checks, generators, partitions and orders of nodes."""

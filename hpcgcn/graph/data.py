@@ -24,13 +24,13 @@ class SparseRows:
     def shape(self) -> tuple[int, int]:
         return len(self.indptr) - 1, self.n_columns
 
-    def rows(self, start: int, stop: int) -> "SparseRows":
+    def rows(self, start: int, stop: int) -> SparseRows:
         """The rows start:stop, as views."""
         first, last = self.indptr[start], self.indptr[stop]
         values = None if self.values is None else self.values[first:last]
         return SparseRows(self.indptr[start:stop + 1] - first, self.indices[first:last], values, self.n_columns)
 
-    def take(self, order: np.ndarray) -> "SparseRows":
+    def take(self, order: np.ndarray) -> SparseRows:
         """The rows in the given order, copied."""
         lengths = np.diff(self.indptr)[order]
         indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
@@ -117,7 +117,7 @@ class Part:
         return self.labels.ndim == 2
 
     @classmethod
-    def whole(cls, graph: Graph, split_index: int = 0) -> "Part":
+    def whole(cls, graph: Graph, split_index: int = 0) -> Part:
         """The only part of a graph that is not divided."""
         return cls(offsets=np.array([0, graph.n_nodes], np.int64), rank=0,
                    indptr=graph.indptr, indices=graph.indices, features=graph.features,

@@ -7,8 +7,15 @@ from collections.abc import Callable
 import numpy as np
 
 from hpcgcn.errors import ConfigError
-from hpcgcn.graph.csr import (csr_from_edges, csr_from_keys, edge_keys, index_dtype, invert, reversed_keys,
-                              sort_distinct)
+from hpcgcn.graph.csr import (
+    csr_from_edges,
+    csr_from_keys,
+    edge_keys,
+    index_dtype,
+    invert,
+    reversed_keys,
+    sort_distinct,
+)
 from hpcgcn.graph.data import TEST, TRAIN, VAL, Graph
 
 _CHUNK = 1 << 22           # edges drawn at once; part of what a seed means

@@ -9,7 +9,7 @@ import stat
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 import h5py
 
@@ -33,7 +33,7 @@ def write_header(file: h5py.File, kind: str, *, command: str = "", settings: dic
     file.attrs.update({
         "format": _PREFIX + kind, "version": VERSIONS[kind], "uuid": identity,
         "creator": f"hpcgcn {hpcgcn.__version__}",
-        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": _storable(command), "settings": json.dumps(settings or {}), "source": _storable(source), **facts})
     return identity
 

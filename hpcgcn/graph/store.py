@@ -13,7 +13,13 @@ from hpcgcn.errors import GraphError
 from hpcgcn.files.h5 import atomic_h5
 from hpcgcn.files.replace import Replaces, own_h5
 from hpcgcn.graph.checks import permutation_problems, validate_graph
-from hpcgcn.graph.contents import lazy_graph, read_feature_rows, reordered, shape_facts, write_contents
+from hpcgcn.graph.contents import (
+    lazy_graph,
+    read_feature_rows,
+    reordered,
+    shape_facts,
+    write_contents,
+)
 from hpcgcn.graph.csr import invert
 from hpcgcn.graph.data import Graph
 from hpcgcn.graph.datasets import content_checksum
@@ -24,9 +30,11 @@ from hpcgcn.graph.verify import verify
 __all__ = ["header", "kind", "read_graph", "read_part", "read_parts", "read_slice", "read_structure", "validate_graph", "verify",
            "write_graph", "write_partition"]
 
+OWN_GRAPH = own_h5("graph")
+
 
 def write_graph(path: str | os.PathLike, graph: Graph, command: str = "",
-                settings: dict | None = None, replaces: Replaces = own_h5("graph"),
+                settings: dict | None = None, replaces: Replaces = OWN_GRAPH,
                 inputs: Iterable = ()) -> str:
     """Write a graph file; returns its uuid, which `graph` is given too.
 

@@ -55,7 +55,7 @@ def _prediction_values(file: h5py.File, facts: dict) -> Iterator[str]:
 
 
 def _model_values(file: h5py.File, facts: dict) -> Iterator[str]:
-    from hpcgcn.train.model_file import model_problems, settings_problems      # graphs need no models
+    from hpcgcn.train.model_file import model_problems, settings_problems  # graphs need no models
     yield from model_problems(file, facts)
     yield from settings_problems(file, facts)
 

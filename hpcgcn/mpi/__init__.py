@@ -1,0 +1,1 @@
+"""What ranks do together: start and end, errors, halo plans, progress of messages, heartbeats."""

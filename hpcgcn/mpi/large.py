@@ -9,7 +9,7 @@ for results, not for epochs. Messages between two ranks keep their order, so one
 from __future__ import annotations
 
 import pickle
-from typing import Callable
+from collections.abc import Callable
 
 import numpy as np
 

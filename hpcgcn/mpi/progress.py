@@ -42,10 +42,10 @@ class Heartbeat:
 class Piece:
     """Part of a message: a persistent request and, if it is sent, its bytes."""
 
-    transfer: "Transfer"
+    transfer: Transfer
     request: object
     n_sent: int = 0
-    successor: "Piece | None" = None     # to test once this one has arrived
+    successor: Piece | None = None     # to test once this one has arrived
 
 
 def cut(buffer, local: bool = False) -> list:

@@ -22,7 +22,7 @@ class Runtime:
     progress and heartbeat. `close` (or the end of a `with` block) gives everything back.
     """
 
-    def __init__(self, comm, parent: "Runtime | None" = None):
+    def __init__(self, comm, parent: Runtime | None = None):
         from mpi4py import MPI
         self.comm = comm.Dup()               # so that nobody else's messages carry the same tags
         self.rank, self.size = comm.rank, comm.size
@@ -34,7 +34,7 @@ class Runtime:
         self._n_tags = Counter()             # allotted so far, of each peer
         self._parent, self._parts, self._open = parent, [], True
 
-    def split(self, colour: int) -> "Runtime":
+    def split(self, colour: int) -> Runtime:
         """The runtime of those ranks that give the same colour, in the order of their ranks. Collective."""
         comm = self.comm.Split(colour, self.rank)
         self._parts.append(Runtime(comm, parent=self))
@@ -75,7 +75,7 @@ class Runtime:
             part.close()
         self.comm.Free()
 
-    def __enter__(self) -> "Runtime":
+    def __enter__(self) -> Runtime:
         return self
 
     def __exit__(self, kind, error, trace):

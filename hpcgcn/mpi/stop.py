@@ -18,7 +18,7 @@ class StopRequest:
         self.received: str | None = None
         self._previous: dict[int, object] = {}
 
-    def __enter__(self) -> "StopRequest":
+    def __enter__(self) -> StopRequest:
         if threading.current_thread() is threading.main_thread():    # Python allows it there alone
             for number in self.SIGNALS:
                 self._previous[number] = signal.signal(number, self._remember)

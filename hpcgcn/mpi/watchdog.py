@@ -46,7 +46,7 @@ class Watchdog:
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
-    def __enter__(self) -> "Watchdog":
+    def __enter__(self) -> Watchdog:
         if self.limit and self.comm.size > 1:
             self._is_new = not os.path.isdir(self.output)
             told = self.comm.allgather((self.host, _make_folder(self.output) if self.rank == 0 else ""))

@@ -10,8 +10,7 @@ from hpcgcn import philox
 from hpcgcn.nn.fields import Array, Field
 from hpcgcn.nn.model import Hop, Model
 from hpcgcn.nn.parameters import Parameters
-from hpcgcn.nn.steps import (Bias, Dropout, Epilogue, LayerNorm, Linear, SparseInput,
-                             SparseLinear)
+from hpcgcn.nn.steps import Bias, Dropout, Epilogue, LayerNorm, Linear, SparseInput, SparseLinear
 
 
 @dataclass

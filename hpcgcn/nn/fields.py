@@ -25,12 +25,12 @@ class Array:
         self.is_given, self._data = given is not None, given
 
     @classmethod
-    def of(cls, name: str, data) -> "Array":
+    def of(cls, name: str, data) -> Array:
         """An array that exists already, as one of a plan."""
         return data if isinstance(data, cls) else cls(name, data.shape, given=data)
 
     @classmethod
-    def elsewhere(cls, name: str, shape: tuple[int, ...]) -> "Array":
+    def elsewhere(cls, name: str, shape: tuple[int, ...]) -> Array:
         """An array of the caller's that is not here: another rank has it, or it is not made yet."""
         array = cls(name, shape)
         array.is_given = True
@@ -72,7 +72,7 @@ class Field:
         self.reads = []
 
     @classmethod
-    def of(cls, name: str, value, grad=None) -> "Field":
+    def of(cls, name: str, value, grad=None) -> Field:
         """A field over arrays of the backend that exist already."""
         return cls(name, Array.of(name, value), None if grad is None else Array.of(f"d{name}", grad))
 

@@ -9,7 +9,7 @@ A going forward (values), its transpose going back (gradients).
 
 from __future__ import annotations
 
-from typing import Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -91,7 +91,7 @@ class GatherStores:
     def __init__(self, backend, precision: str):
         self.backend, self.precision, self._stores = backend, precision, {}
 
-    def storage(self, what: str, source, turn: int, reuse: float) -> "Storage":
+    def storage(self, what: str, source, turn: int, reuse: float) -> Storage:
         """For rows gathered `reuse` times on average; fields of one kind, shape and turn share a place."""
         key = (what, turn % 2, tuple(source.shape), reuse)
         if key not in self._stores:

@@ -28,13 +28,13 @@ class Structure:
     def n_rows(self) -> int:
         return len(self.indptr) - 1
 
-    def transposed(self) -> "Structure":
+    def transposed(self) -> Structure:
         """The transpose; entries of a row come out sorted."""
         marks = np.ones(len(self.indices), np.int8)
         matrix = sp.csr_array((marks, self.indices, self.indptr), shape=(self.n_rows, self.n_columns)).tocsc()
         return Structure(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), self.n_rows)
 
-    def with_columns(self, kept: np.ndarray) -> "Structure":
+    def with_columns(self, kept: np.ndarray) -> Structure:
         """Without the entries of all other columns; kept: (n_columns,) bool."""
         chosen = kept[self.indices]
         return Structure(_select(np.diff(self.indptr), chosen), self.indices[chosen], self.n_columns)

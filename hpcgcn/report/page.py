@@ -14,7 +14,6 @@ from hpcgcn.report import pipelines, scales, svg, tables
 from hpcgcn.report.curves import make_charts
 from hpcgcn.report.runs import Run
 
-
 _RUNS = re.compile(r'<meta name="hpcgcn-runs" content="([0-9a-f -]*)">')
 _HEAD_BYTES = 100_000
 

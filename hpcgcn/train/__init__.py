@@ -1,0 +1,1 @@
+"""Training and inference: the loop, evaluation, checkpoints, metrics and the folder of a run."""

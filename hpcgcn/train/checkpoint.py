@@ -26,7 +26,13 @@ from hpcgcn.graph.datasets import checksum_problems, content_checksum, read_arra
 from hpcgcn.graph.header import open_file, opened, write_header
 from hpcgcn.mpi.world import collective_errors
 from hpcgcn.nn.models import Shape
-from hpcgcn.train.model_file import Layout, fitting_shape, model_problems, read_layout, stored_config
+from hpcgcn.train.model_file import (
+    Layout,
+    fitting_shape,
+    model_problems,
+    read_layout,
+    stored_config,
+)
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +75,7 @@ def checkpoint_folders(folder: str) -> list[tuple[int, str]]:
 
 
 def exchange_name(rank: int, size: int) -> str:
+    """The file with the state of one rank's exchanges."""
     return f"exchange-{rank}-of-{size}.h5"
 
 

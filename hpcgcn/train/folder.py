@@ -45,7 +45,7 @@ class RunFolder:
         self.checkpoints = os.path.join(path, "checkpoints")
 
     @classmethod
-    def create(cls, path: str, config: Config, graph: str, shape: dict) -> "RunFolder":
+    def create(cls, path: str, config: Config, graph: str, shape: dict) -> RunFolder:
         """A new folder with its marker and settings, whole or not at all."""
         with explained(path):
             os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)

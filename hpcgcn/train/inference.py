@@ -16,8 +16,8 @@ from hpcgcn.mpi.runtime import Runtime
 from hpcgcn.mpi.world import collective_errors, on_root, world
 from hpcgcn.nn.models import parameter_specs
 from hpcgcn.nn.parameters import Parameters
-from hpcgcn.train import checkpoint
 from hpcgcn.parallel import make_strategy, strategy_name, strategy_named
+from hpcgcn.train import checkpoint
 from hpcgcn.train.predictions import predictions_replace, write_predictions
 from hpcgcn.train.run import open_backend
 from hpcgcn.train.scores import no_answer, rows_without_answer, scores

@@ -15,7 +15,7 @@ import socket
 import sys
 import threading
 import time
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 from hpcgcn.errors import FileError
 from hpcgcn.files.atomic import explained
@@ -32,11 +32,11 @@ class RunLock:
     def __init__(self, folder: str):
         self.folder, self.path = folder, os.path.join(folder, NAME)
         self._mine = {"host": socket.gethostname(), "process": os.getpid(), "machine": _machine(),
-                      "since": datetime.now(timezone.utc).isoformat(timespec="seconds")}
+                      "since": datetime.now(UTC).isoformat(timespec="seconds")}
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._keep_touching, name="run lock", daemon=True)
 
-    def __enter__(self) -> "RunLock":
+    def __enter__(self) -> RunLock:
         with explained(self.path):
             self._file = self._open()
             try:
@@ -120,7 +120,7 @@ class LockHolder:
     def __init__(self):
         self._lock: RunLock | None = None
 
-    def __enter__(self) -> "LockHolder":
+    def __enter__(self) -> LockHolder:
         return self
 
     def __exit__(self, *exc):

@@ -15,10 +15,10 @@ from hpcgcn.errors import CheckpointError, ConfigError
 from hpcgcn.graph.data import Graph
 from hpcgcn.graph.in_memory import usable_graph
 from hpcgcn.logs import progress
-from hpcgcn.mpi.stop import StopRequest
-from hpcgcn.mpi.world import EXIT_RUN_AGAIN, collective_errors, local_rank, on_root, world
 from hpcgcn.mpi.runtime import Runtime
+from hpcgcn.mpi.stop import StopRequest
 from hpcgcn.mpi.watchdog import Watchdog
+from hpcgcn.mpi.world import EXIT_RUN_AGAIN, collective_errors, local_rank, on_root, world
 from hpcgcn.parallel import make_strategy
 from hpcgcn.train import checkpoint
 from hpcgcn.train.accounting import work_by_role
@@ -29,7 +29,6 @@ from hpcgcn.train.messages import closing_lines, progress_line, unused_settings
 from hpcgcn.train.plateau import ChanceWatch, chance_loss, features_are_uneven, remedy
 from hpcgcn.train.start import Start, begin, decide
 from hpcgcn.train.trainer import EpochLedger, Trainer, describe, metrics_file
-
 
 log = logging.getLogger(__name__)
 

@@ -58,7 +58,7 @@ def sort_modules(where: str, tensors: dict[str, np.ndarray]) -> dict[str, dict[s
     for name in sorted(tensors, key=natural):
         module, suffix = _split(where, name, tensors, root)
         modules.setdefault(module, {})[suffix] = tensors[name]
-    for name, parts in modules.items():
+    for name in modules:
         parent = name.rpartition(".")[0]
         if parent != root and set(modules.get(parent, ())) & set(SIGNS):
             raise FileError(f"{where}: {name} lies within the layer {parent}; expected {KNOWN} as they are by default "
@@ -111,4 +111,5 @@ def taken(where: str, module: str, parts: dict, names: dict, optional=()) -> dic
 
 
 def is_norm(parts: dict) -> bool:
+    """Is this the module of a normalisation? Its weight is a vector."""
     return "weight" in parts and parts["weight"].ndim == 1

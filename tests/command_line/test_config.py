@@ -152,7 +152,7 @@ def test_settings_cannot_be_changed_in_place():
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.training.lr = -1.0
     with pytest.raises(AttributeError, match="no setting 'lrr'"):
-        config.lrr
+        assert config.lrr
 
 
 def test_another_method_keeps_what_was_chosen_and_drops_the_old_preset():

@@ -89,7 +89,7 @@ def test_all_that_is_public_can_be_imported_and_has_hints():
     for name in hpcgcn.__all__:
         assert getattr(hpcgcn, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        hpcgcn.nothing
+        assert hpcgcn.nothing
     assert set(hpcgcn.__all__) <= set(dir(hpcgcn))
 
 

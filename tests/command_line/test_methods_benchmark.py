@@ -10,10 +10,10 @@ from test_report import make_run
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "benchmarks"))
 pytest.importorskip("matplotlib", reason="matplotlib draws the benchmark's plots and is not installed")
-import methods    # noqa: E402
-import methods_tables    # noqa: E402
+import methods
+import methods_tables
 
-from hpcgcn.exchange.presets import PRESETS    # noqa: E402
+from hpcgcn.exchange.presets import PRESETS
 
 
 def lower_scores(path, points):

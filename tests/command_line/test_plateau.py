@@ -23,7 +23,10 @@ def test_chance_is_the_entropy_of_the_training_labels():
     assert chance_loss(MPI.COMM_SELF, labels([[0, 1, 1], [1, 1, 0]]), 3) == pytest.approx(2 * np.log(2))
 
 
-def warnings(losses, chance=np.log(5)):
+LOG_5 = np.log(5)
+
+
+def warnings(losses, chance=LOG_5):
     watch = ChanceWatch(chance)
     return [k for k, loss in enumerate(losses) if watch.observe(loss)], watch.stuck
 

@@ -1,13 +1,10 @@
 """The report in a real browser: it draws, its script runs, and it is readable in light, dark and on paper."""
 
-import os
 import re
 import shutil
 import subprocess
-import sys
 
 import pytest
-
 from test_report import make_run
 
 from hpcgcn.cli import main

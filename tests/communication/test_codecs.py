@@ -5,7 +5,15 @@ import pytest
 
 from hpcgcn.backend.reference import ReferenceBackend
 from hpcgcn.errors import ConfigError
-from hpcgcn.exchange.codecs import CODEC_NAMES, BitsCodec, Draw, NodesCodec, Rows, fixed_rate, make_codec
+from hpcgcn.exchange.codecs import (
+    CODEC_NAMES,
+    BitsCodec,
+    Draw,
+    NodesCodec,
+    Rows,
+    fixed_rate,
+    make_codec,
+)
 
 WIDTHS = (1, 3, 41, 128, 602)
 DRAW = Draw(seed=1, epoch=3, layer=2)

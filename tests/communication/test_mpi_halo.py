@@ -7,15 +7,15 @@ from parts import KINDS, awkward, cut, matrix_of
 from hpcgcn.backend.reference import ReferenceBackend
 from hpcgcn.exchange.codecs import make_codec
 from hpcgcn.exchange.exchange import Exchange
-from hpcgcn.exchange.types import Policy
 from hpcgcn.exchange.schedules import Schedule
+from hpcgcn.exchange.types import Policy
 from hpcgcn.graph.data import TRAIN
-from hpcgcn.parallel.local_graph import build_local, restrict
 from hpcgcn.mpi.halo import find_halo
 from hpcgcn.nn.fields import Field
 from hpcgcn.nn.models import Hop, Model, Shape
 from hpcgcn.nn.steps import PassContext
-from hpcgcn.parallel.partition.aggregations import PartitionedMatrices, HaloAggregations
+from hpcgcn.parallel.local_graph import build_local, restrict
+from hpcgcn.parallel.partition.aggregations import HaloAggregations, PartitionedMatrices
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(60)]
 

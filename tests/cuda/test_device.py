@@ -131,4 +131,4 @@ def test_gemm_has_the_arguments_of_cupy(stand_in):
 
 def test_explain_out_of_memory_lets_other_errors_pass(stand_in):
     with pytest.raises(ZeroDivisionError), explain_out_of_memory(stand_in, 1):
-        1 / 0
+        assert 1 / 0

@@ -12,7 +12,7 @@ pytest.importorskip("cupy", reason="cupy is not installed: pip install 'hpcgcn[c
 
 CUDA = Path(__file__).resolve().parents[2] / "cuda"
 sys.path.insert(0, str(CUDA))
-import resources                                    # noqa: E402
+import resources  # noqa: E402
 
 try:
     VERSION = resources.nvrtc_version()

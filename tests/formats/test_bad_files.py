@@ -11,8 +11,16 @@ from hpcgcn.errors import FileError, GraphError
 from hpcgcn.files.h5 import atomic_h5
 from hpcgcn.files.replace import own_h5
 from hpcgcn.graph.describe import describe
-from hpcgcn.graph.store import (header, kind, read_graph, read_part, validate_graph, verify, write_graph,
-                                write_partition)
+from hpcgcn.graph.store import (
+    header,
+    kind,
+    read_graph,
+    read_part,
+    validate_graph,
+    verify,
+    write_graph,
+    write_partition,
+)
 
 
 @pytest.fixture

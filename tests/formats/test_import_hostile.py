@@ -4,8 +4,8 @@ import gzip
 import io
 import os
 import pickle
-import struct
 import signal
+import struct
 import subprocess
 import sys
 import time

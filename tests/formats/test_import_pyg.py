@@ -58,7 +58,7 @@ def test_a_mask_that_is_not_there_is_empty(tmp_path, capsys, missing, wanted, no
 
 
 @pytest.mark.parametrize("masks", [{"train_mask": MASKS["train_mask"]}, {"train_mask": torch.tensor([0, 2])},
-                                   {name: MASKS["val_mask"] for name in MASKS}, {"train_mask": "the first half"}])
+                                   dict.fromkeys(MASKS, MASKS["val_mask"]), {"train_mask": "the first half"}])
 @pytest.mark.parametrize("rule", ["random", "per-class", "none"])
 def test_masks_are_not_looked_at_for_another_split(tmp_path, capsys, masks, rule):
     found = imported(tmp_path, data(**masks), "--split", rule)

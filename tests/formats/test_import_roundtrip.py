@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from graphs import dense, random_graph
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from hpcgcn.cli import main
 from hpcgcn.formats.edges import EdgeSpool

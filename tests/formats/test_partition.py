@@ -6,8 +6,7 @@ import sys
 import numpy as np
 import pytest
 from graphs import edges_graph, random_graph
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from hpcgcn.errors import ConfigError, GraphError
 from hpcgcn.graph import csr, reorder

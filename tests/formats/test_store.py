@@ -7,7 +7,15 @@ from graphs import assert_same, dense, random_graph, varieties
 from hpcgcn.errors import ConfigError, FileError, GraphError
 from hpcgcn.graph import checks, csr, datasets
 from hpcgcn.graph.data import SparseRows
-from hpcgcn.graph.store import (header, kind, read_graph, read_part, verify, write_graph, write_partition)
+from hpcgcn.graph.store import (
+    header,
+    kind,
+    read_graph,
+    read_part,
+    verify,
+    write_graph,
+    write_partition,
+)
 
 VARIETIES = varieties()
 

@@ -8,7 +8,7 @@ from cases import CASES
 from small_graphs import make_trainer, small_graph
 
 torch = pytest.importorskip("torch")
-from torch_models import Oracle     # noqa: E402 - needs torch
+from torch_models import Oracle  # noqa: E402 - needs torch
 
 
 def setup(graph_changes, settings):

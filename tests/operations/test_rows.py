@@ -7,6 +7,7 @@ from backends import close
 
 from hpcgcn.backend.reference import from_bf16
 
+
 @pytest.mark.parametrize("kind", STORED)
 def test_gathered_rows_are_copies_in_the_stored_type(backend, arena, width, kind):
     x, index = numbers(20, width) * 128, np.array([3, 3, 19, 0, 7, 3], np.int32)

@@ -56,7 +56,7 @@ class Serial:
         self.moments = {name: (np.zeros_like(w), np.zeros_like(w)) for name, w in self.w.items()}
         self.step = 0
         zero = np.zeros((len(self.x), self.hidden))
-        self.snapshot = {layer: zero for layer in range(1, self.layers + 1)}
+        self.snapshot = dict.fromkeys(range(1, self.layers + 1), zero)
         if self.model == "gcn":                           # its last layer aggregates after the product that narrows
             self.snapshot[self.layers] = np.zeros((len(self.x), self.n_classes))
         self.last_dz = dict(self.snapshot)

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from parts import cut
 
-from hpcgcn.parallel.features.block_order import JUDGED_BLOCKS, block_order, blocks_read
 from hpcgcn.graph.contents import reordered
 from hpcgcn.graph.csr import row_numbers
 from hpcgcn.graph.generate import generate_grid
+from hpcgcn.parallel.features.block_order import JUDGED_BLOCKS, block_order, blocks_read
 from hpcgcn.parallel.features.whole_graph import build_whole
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(60)]

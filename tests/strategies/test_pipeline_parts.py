@@ -8,15 +8,21 @@ from small_graphs import small_graph
 
 from hpcgcn.backend.reference import ReferenceBackend
 from hpcgcn.errors import ConfigError
-from hpcgcn.parallel.layers import chunks
-from hpcgcn.parallel.layers.chunks import chunk_parts, cut_runs, make_chunking, way_of_graph
 from hpcgcn.graph.generate import generate_sbm
 from hpcgcn.nn.models import Hop, Inputs, Shape, build_model, parameter_specs
 from hpcgcn.nn.parameters import Parameters
-from hpcgcn.parallel.layers.chunk_schedule import chunk_order, free_schedule, historical_entries, waiting_schedule, waiting_schedules
+from hpcgcn.parallel.layers import chunks
+from hpcgcn.parallel.layers.accounting import ages_line
+from hpcgcn.parallel.layers.chunk_schedule import (
+    chunk_order,
+    free_schedule,
+    historical_entries,
+    waiting_schedule,
+    waiting_schedules,
+)
+from hpcgcn.parallel.layers.chunks import chunk_parts, cut_runs, make_chunking, way_of_graph
 from hpcgcn.parallel.layers.division import balance, find_cuts, line_of, stage_plan
 from hpcgcn.parallel.layers.grid import grid_shape
-from hpcgcn.parallel.layers.accounting import ages_line
 from hpcgcn.parallel.layers.storage import plan_stage
 
 BACKEND = ReferenceBackend(np.float32)
@@ -134,7 +140,7 @@ def test_the_most_expensive_stage_costs_least():
             continue
         costs = rng.random(n_units).tolist()
 
-        def worst(ends):
+        def worst(ends, costs=costs):
             return max(sum(costs[a:b]) for a, b in zip([0, *ends], ends))
         found = balance(costs, n_stages)
         every = [[*inner, n_units] for inner in itertools.combinations(range(1, n_units), n_stages - 1)]

@@ -90,7 +90,7 @@ def _address(mem) -> int:
     return mem.value if isinstance(mem, ctypes.c_void_p) else int(mem)
 
 
-class ndarray:  # noqa: N801, CuPy's name
+class ndarray:                           # CuPy's name
     """A device array. `_view` is for the machinery alone: the device's memory seen from the host."""
 
     def __init__(self, view: np.ndarray):
@@ -179,7 +179,7 @@ def asarray(a):
     return array
 
 
-def memcpy2DAsync(dst, dpitch, src, spitch, width, height, kind, stream):  # noqa: N802, CUDA's name
+def memcpy2DAsync(dst, dpitch, src, spitch, width, height, kind, stream):
     """`height` rows of `width` bytes between two places of device memory, rows a pitch apart."""
     if kind != MEMCPY_DEVICE_TO_DEVICE:
         raise ValueError("the stand-in copies rows within the device only")

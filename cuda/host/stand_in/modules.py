@@ -7,7 +7,7 @@ import hashlib
 import os
 import subprocess
 import tempfile
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -130,7 +130,7 @@ def _pointer(argument, code: str, where: str) -> int:
 
 
 # -- compiling ------------------------------------------------------------------------------------------------------------
-@lru_cache(maxsize=None)
+@cache
 def _compiler_version() -> str:
     return subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
 

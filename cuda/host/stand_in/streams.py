@@ -17,15 +17,15 @@ from . import settings
 class _Ticket:
     """One recording of an event."""
 
-    def __init__(self, stream: "Stream"):
+    def __init__(self, stream: Stream):
         self.stream, self.done = stream, False
 
 
 class Stream:
     """A queue of operations. Only streams made by the program exist: there is no default stream to fall back to."""
 
-    _all: list["Stream"] = []
-    _current: list["Stream"] = []
+    _all: list[Stream] = []
+    _current: list[Stream] = []
 
     def __init__(self, null=False, non_blocking=False, ptds=False):
         if null or ptds or not non_blocking:
@@ -40,7 +40,7 @@ class Stream:
         return self._number + 1
 
     @classmethod
-    def _with_ptr(cls, ptr: int) -> "Stream":
+    def _with_ptr(cls, ptr: int) -> Stream:
         return cls._all[ptr - 1]
 
     # -- what CuPy offers -----------------------------------------------------------------------------------------------

@@ -57,18 +57,18 @@ class TiledRows:
         self.array = aligned_zeros((tiles, shape[0], TILE_COLUMNS), dtype)
         self.shape, self.place = tuple(shape), (shape[0], 0, 0, tiles)     # rows of a tile, first row; first, last tile
 
-    def __getitem__(self, rows: slice) -> "TiledRows":
+    def __getitem__(self, rows: slice) -> TiledRows:
         """The same tiles without some of the first and last rows."""
         start, stop, _ = rows.indices(self.shape[0])
         tile_rows, first_row, *tiles = self.place
         return self._view((stop - start, self.shape[1]), (tile_rows, first_row + start, *tiles))
 
-    def one_by_one(self) -> list["TiledRows"]:
+    def one_by_one(self) -> list[TiledRows]:
         """Each tile alone: spmm then writes its columns only."""
         tile_rows, first_row, first, last = self.place
         return [self._view(self.shape, (tile_rows, first_row, tile, tile + 1)) for tile in range(first, last)]
 
-    def _view(self, shape, place) -> "TiledRows":
+    def _view(self, shape, place) -> TiledRows:
         view = object.__new__(TiledRows)
         view.array, view.shape, view.place = self.array, shape, place
         return view

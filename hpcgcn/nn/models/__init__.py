@@ -8,8 +8,15 @@ import pkgutil
 from hpcgcn.nn.builder import Builder, Inputs
 from hpcgcn.nn.fields import Array
 from hpcgcn.nn.model import Hop, Model
-from hpcgcn.nn.models.base import (MODELS, Architecture, Shape, models_where, models_with,
-                                   parameter_specs, register)
+from hpcgcn.nn.models.base import (
+    MODELS,
+    Architecture,
+    Shape,
+    models_where,
+    models_with,
+    parameter_specs,
+    register,
+)
 from hpcgcn.nn.parameters import Parameters
 from hpcgcn.nn.plan import Plan, whole_line
 

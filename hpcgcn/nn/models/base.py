@@ -13,7 +13,7 @@ from hpcgcn.nn.builder import Builder
 from hpcgcn.nn.fields import Field
 from hpcgcn.nn.parameters import Spec
 
-MODELS: dict[str, type["Architecture"]] = {}     # by name, in the order in which they are offered
+MODELS: dict[str, type[Architecture]] = {}     # by name, in the order in which they are offered
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Shape:
     self_loops: bool = True
 
     @classmethod
-    def of(cls, settings, n_features: int, n_classes: int) -> "Shape":
+    def of(cls, settings, n_features: int, n_classes: int) -> Shape:
         """The shape that settings mean: what they leave open is the model's own default."""
         kind, choose = MODELS[settings.model], {"yes": True, "no": False}
         return cls(settings.model, n_features, n_classes, settings.layers, settings.hidden,
@@ -42,7 +42,7 @@ class Shape:
                    self_loops=choose.get(settings.self_loops, kind.self_loops))
 
     @property
-    def architecture(self) -> "Architecture":
+    def architecture(self) -> Architecture:
         """The model of this shape."""
         return MODELS[self.model](self)
 

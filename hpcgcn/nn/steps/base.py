@@ -57,7 +57,7 @@ class Step:
     has_weight_gradients = False
     reads_features = False
     element_wise = False
-    recompute_from: "Step | None" = None
+    recompute_from: Step | None = None
     fuses: tuple[str, ...] = ()
 
     def __init__(self, backend, reads: list[Field], target: Field, *, adds: bool = False,

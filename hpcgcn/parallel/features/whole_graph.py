@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpcgcn.parallel.features.block_order import block_order
 from hpcgcn.graph.csr import entry_positions, take_indptr
 from hpcgcn.graph.data import Part
 from hpcgcn.mpi import large
+from hpcgcn.parallel.features.block_order import block_order
 from hpcgcn.parallel.local_graph import Structure
 
 

@@ -8,9 +8,16 @@ import numpy as np
 
 from hpcgcn import philox
 from hpcgcn.errors import ConfigError
-from hpcgcn.graph.csr import take_indptr, permuted_indices
+from hpcgcn.graph.csr import permuted_indices, take_indptr
 from hpcgcn.graph.data import Graph, Part, SparseRows
-from hpcgcn.graph.partition import block_parts, metis_adjacency, metis_parts, partition_graph, random_parts, without_empty_parts
+from hpcgcn.graph.partition import (
+    block_parts,
+    metis_adjacency,
+    metis_parts,
+    partition_graph,
+    random_parts,
+    without_empty_parts,
+)
 from hpcgcn.graph.reorder import subgraph
 
 NODE_WEIGHT = 50           # a node counts this much and its degree: update and aggregation

@@ -10,8 +10,12 @@ from hpcgcn.nn.models import Inputs, Shape, build_model
 from hpcgcn.nn.parameters import Parameters
 from hpcgcn.nn.steps import PassContext
 from hpcgcn.parallel.engine import aggregate_once
-from hpcgcn.parallel.layers.chunk_schedule import (chunk_order, free_schedule, historical_entries,
-                                                   waiting_schedules)
+from hpcgcn.parallel.layers.chunk_schedule import (
+    chunk_order,
+    free_schedule,
+    historical_entries,
+    waiting_schedules,
+)
 from hpcgcn.parallel.layers.costs import measure_units
 from hpcgcn.parallel.layers.division import StagePlan, balance, check_stages, find_cuts, stage_plan
 from hpcgcn.parallel.layers.matrices import ChunkedGraph

@@ -8,8 +8,13 @@ from hpcgcn.errors import ConfigError
 from hpcgcn.graph import store
 from hpcgcn.graph.data import Graph, Part
 from hpcgcn.mpi.world import collective_errors, on_root
-from hpcgcn.parallel.layers.chunks import (Chunking, chunks_a_way, cut_runs, make_chunking,
-                                           way_of_graph)
+from hpcgcn.parallel.layers.chunks import (
+    Chunking,
+    chunks_a_way,
+    cut_runs,
+    make_chunking,
+    way_of_graph,
+)
 from hpcgcn.parallel.layers.grid import Grid
 from hpcgcn.parallel.loading import checked_split, checked_together, in_memory
 

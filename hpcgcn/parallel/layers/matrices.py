@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from hpcgcn.graph.csr import row_numbers
-from hpcgcn.parallel.local_graph import LocalGraph, Structure
 from hpcgcn.parallel.aggregation import scales
+from hpcgcn.parallel.local_graph import LocalGraph, Structure
 
 
 def split(structure: Structure, row_chunk: np.ndarray, column_chunk: np.ndarray) -> tuple[Structure, Structure]:

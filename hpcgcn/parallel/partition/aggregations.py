@@ -8,14 +8,21 @@ interior: that is why fields keep three generations of gradients.
 
 from __future__ import annotations
 
-import numpy as np
-
 from hpcgcn.exchange.codecs import Rows as MessageRows
 from hpcgcn.exchange.exchange import Exchange
 from hpcgcn.exchange.types import Policy, Route
 from hpcgcn.mpi.runtime import Runtime
-from hpcgcn.parallel.aggregation import (Aggregation, GatherStores, Aggregations, gathers_gradient, multiply, reuse,
-                                  row_blocks, scales, split_blocks)
+from hpcgcn.parallel.aggregation import (
+    Aggregation,
+    Aggregations,
+    GatherStores,
+    gathers_gradient,
+    multiply,
+    reuse,
+    row_blocks,
+    scales,
+    split_blocks,
+)
 
 
 class PartitionedMatrices:

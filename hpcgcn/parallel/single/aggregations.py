@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from hpcgcn.parallel.aggregation import (Aggregation, GatherStores, Aggregations, gathers_gradient, multiply, reuse, row_blocks, scales,
-                                  split_blocks)
+from hpcgcn.parallel.aggregation import (
+    Aggregation,
+    Aggregations,
+    GatherStores,
+    gathers_gradient,
+    multiply,
+    reuse,
+    row_blocks,
+    scales,
+    split_blocks,
+)
 
 
 class WholeAggregation(Aggregation):
