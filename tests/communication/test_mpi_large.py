@@ -140,7 +140,7 @@ def above_two_gib(comm):
 
     large.gather_rows(comm, (rows,), put)
     check(mine if comm.rank else gathered, "gather_rows")
-    del gathered
+    gathered = None
     found = large.allgather(comm, mine if comm.rank == 0 else mine[:0])
     check(found[0], "allgather")
 

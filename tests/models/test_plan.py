@@ -109,7 +109,7 @@ def outcome(graph, settings):
 def assert_sharing_changes_no_bit(monkeypatch, graph, settings):
     """Against a run in which every array has memory of its own."""
     shared = outcome(graph, settings)
-    monkeypatch.setattr(plan_module, "share_memory", lambda lives: [Buffer(l.array.shape, [l.array]) for l in lives])
+    monkeypatch.setattr(plan_module, "share_memory", lambda lives: [Buffer(life.array.shape, [life.array]) for life in lives])
     for found, wanted in zip(shared, outcome(graph, settings)):
         assert np.array_equal(found, wanted)
 
@@ -138,7 +138,7 @@ def test_memory_is_shared_where_it_can_be():
 
 def test_lifetimes_that_touch_do_not_share():
     lives = [Lifetime(array, first, last) for array, first, last in zip(arrays(4), (0, 2, 3, 5), (2, 4, 6, 7))]
-    assert [[lives.index(next(l for l in lives if l.array is a)) for a in b.arrays] for b in share_memory(lives)] == [
+    assert [[lives.index(next(x for x in lives if x.array is a)) for a in b.arrays] for b in share_memory(lives)] == [
         [0, 2], [1, 3]]
 
 
