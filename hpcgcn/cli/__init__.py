@@ -12,6 +12,7 @@ import sys
 import time
 
 from hpcgcn.errors import LAUNCHER_SECONDS
+from hpcgcn.mpi.launcher import launched_rank
 
 COMMANDS = {
     "generate": "make a graph to try things on",
@@ -30,8 +31,6 @@ COMMANDS = {
 }
 
 
-# What launchers call this process's rank: known without touching MPI.
-RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 # A launcher ends the job at the first rank that exits with an error, so the others leave rank 0 the time to start and speak.
 SPEAKER_SECONDS = 10.0
 
@@ -40,7 +39,7 @@ class _Parser(argparse.ArgumentParser):
     """One line about the mistake and how to go on, exit code 2; said by one rank only."""
 
     def error(self, message):
-        rank = next((os.environ[v] for v in RANK_VARIABLES if v in os.environ), None)
+        rank = launched_rank()
         if rank not in (None, "0"):
             time.sleep(SPEAKER_SECONDS)
             self.exit(2)

@@ -8,11 +8,13 @@ import math
 import os
 import signal
 import socket
+import sys
 import time
 import traceback
 
 from hpcgcn.errors import LAUNCHER_SECONDS, FileError, HpcgcnError
 from hpcgcn.logs import show_messages
+from hpcgcn.mpi.launcher import SPEAKER_SECONDS, check_size, launched_rank
 from hpcgcn.mpi import large
 
 log = logging.getLogger(__name__)
@@ -31,6 +33,13 @@ def world():
     # took twice as long as the rate allows with 2 ranks, 2.6 times with 4; this one takes what the rate allows.
     os.environ.setdefault("OMPI_MCA_coll_libnbc_iallreduce_algorithm", "3")
     from mpi4py import MPI
+    try:
+        check_size(MPI.COMM_WORLD.size)
+    except HpcgcnError:
+        if launched_rank() in (None, "0"):
+            raise
+        time.sleep(SPEAKER_SECONDS)      # each is alone: the launcher's first rank speaks for all
+        sys.exit(HpcgcnError.exit_code)
     return MPI.COMM_WORLD
 
 
