@@ -33,10 +33,10 @@ def atomic_file(path: str | os.PathLike, replaces: Replaces = NOTHING,
 
 def atomic_text(path: str | os.PathLike, text: str, replaces: Replaces = NOTHING,
                 inputs: Iterable = ()):
-    """Write a text file, in UTF-8 whatever the locale says."""
-    with atomic_file(path, replaces, inputs) as temporary:
-        with open(temporary, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+    """Write a text file, in UTF-8 whatever the locale says; names of files keep their bytes."""
+    data = text.encode("utf-8", "surrogateescape")
+    with atomic_file(path, replaces, inputs) as temporary, open(temporary, "wb") as file:
+        file.write(data)
 
 
 @contextlib.contextmanager

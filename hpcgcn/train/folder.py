@@ -26,10 +26,9 @@ _MOST_BYTES = 64 << 20               # of a small file that is read back
 def run_name(config: Config, source) -> str:
     """The run's name: the user's, or one made from graph, model and method."""
     if config.name != "auto":
-        plain = os.path.basename(config.name) == config.name and config.name.isprintable()
-        if not plain or config.name in ("", ".", ".."):
+        if os.path.basename(config.name) != config.name or config.name in ("", ".", ".."):
             raise ConfigError(f"name = {config.name!r}: expected a plain folder name, without "
-                              "slashes and line feeds (output says where it goes)")
+                              "slashes (output says where it goes)")
         return config.name
     is_file = isinstance(source, (str, os.PathLike))
     stem = os.path.splitext(os.path.basename(os.fspath(source)))[0] if is_file else "graph"
