@@ -15,10 +15,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import datetime
+import itertools
 import os
+import random
+import signal
 import sys
 import tempfile
 import time
+import uuid
 
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_name] = "1"
@@ -42,26 +47,60 @@ def main() -> int:
             return _one_case(args, sound, folder, chosen)
         cases = [(chosen[k % len(chosen)], k // len(chosen)) for k in range(args.n)]
         table = tables.Table(chosen)
-        for outcome in pool.run_cases(cases, sound, folder, args.seed, args.workers):
-            table.add(outcome)
-            if sys.stderr.isatty():
-                print(f"\r{table.n_done:,} of {len(cases):,} cases, {table.n_faults} faults", end="", file=sys.stderr)
+        whole = _filled(table, pool.run_cases(cases, sound, folder, args.seed, args.workers), len(cases))
     seconds = time.perf_counter() - began
     print(table.text(seconds, args.seed, args.messages))
+    if not whole:
+        print(f"stopped after {table.n_done:,} of {len(cases):,} cases")
+        return 1
     if args.write:
         print(table.write(seconds, args.seed, " ".join(["python", "benchmarks/fuzz_inputs.py", *sys.argv[1:]])))
     return 1 if table.n_faults else 0
 
 
+def _filled(table, outcomes, n_cases: int) -> bool:
+    """Count the outcomes; False if a signal ended it before all were there."""
+    def stop(*_):
+        raise KeyboardInterrupt
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        for outcome in outcomes:
+            table.add(outcome)
+            if sys.stderr.isatty():
+                print(f"\r{table.n_done:,} of {n_cases:,} cases, {table.n_faults} faults", end="", file=sys.stderr)
+        return True
+    except KeyboardInterrupt:
+        outcomes.close()                     # ends the workers
+        return False
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def make_sound_files(folder: str, chosen: list[str]):
     """Sound inputs of some kinds, a folder for each; kinds that share them have them once."""
     from fuzz.kinds import KINDS
+    _make_repeatable()
     with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing), contextlib.redirect_stderr(nothing):
         for name in chosen:
             place = os.path.join(folder, KINDS[name].shared or name)
             if not os.path.exists(place):
                 os.makedirs(place)
                 KINDS[name].make(place)
+
+
+def _make_repeatable():
+    """Have clocks and identities of this process be the same each time, so that a case is the same each time."""
+    from hpcgcn.graph import header
+
+    class Then(datetime.datetime):
+        @classmethod
+        def now(cls, zone=None):
+            return cls(2024, 1, 1, tzinfo=zone)
+    header.datetime = Then
+    ticks, numbers = itertools.count(), random.Random(0)
+    time.time = lambda: 1.7e9
+    time.perf_counter = lambda: next(ticks) / 1000
+    uuid.uuid4 = lambda: uuid.UUID(int=numbers.getrandbits(128), version=4)
 
 
 def _one_case(args, sound: str, folder: str, chosen: list[str]) -> int:

@@ -61,6 +61,7 @@ def confine(folder: str) -> Outside:
     """Turn this process into one that tries damaged files in `folder`."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)      # the one who started it ends it
     quiet()
     os.chdir(folder)
     keep_temporary_files_in(folder)
