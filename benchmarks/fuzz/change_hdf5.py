@@ -39,17 +39,19 @@ def change_hdf5(rng: random.Random, path: str) -> str:
             change = rng.choice(_CHANGES)
             # Not every change goes with every object; what HDF5 refuses to write is passed over.
             with contextlib.suppress(TypeError, ValueError, OSError, RuntimeError, KeyError, OverflowError, NotImplementedError,
-                                     AttributeError, IndexError):
+                                     AttributeError, IndexError, MemoryError):
                 done.append(f"{change.__name__.strip('_')} {change(rng, file)}")
     if rng.random() < 0.65:
         done.append(fit_checksums(path))
+        if rng.random() < 0.3:
+            done.append(fit_trailer(path))
     return ", ".join(done)
 
 
 def fit_checksums(path: str) -> str:
     """Write the checksums that the contents have now, so that readers look further."""
     from hpcgcn.graph.datasets import content_checksum
-    with h5py.File(path, "r+") as file:
+    with contextlib.suppress(Exception), h5py.File(path, "r+") as file:
         for dataset in _datasets(file):
             with contextlib.suppress(Exception):     # of another type, or without bytes of its own
                 if "crc32" in dataset.attrs and dataset.size < 1 << 20 and not dataset.is_virtual and not dataset.external:
@@ -58,6 +60,17 @@ def fit_checksums(path: str) -> str:
             if "checksum" in file.attrs:
                 file.attrs["checksum"] = content_checksum(file)
     return FITTED
+
+
+def fit_trailer(path: str) -> str:
+    """Write the checksum of the metadata as well: the file then looks as if we had written it."""
+    from hpcgcn.graph.trailer import append_trailer, data_regions
+    with contextlib.suppress(Exception):             # of a group within itself
+        with h5py.File(path, "r+") as file:
+            regions = data_regions(file)
+        with open(path, "r+b") as disk:
+            append_trailer(disk, regions)
+    return "trailer fitted"
 
 
 # -- choosing -------------------------------------------------------------------------------------------------------------

@@ -81,13 +81,12 @@ def split_from_masks(where: str, n_nodes: int, train, val, test) -> np.ndarray:
     masks = []
     for name, mask in given.items():
         mask = np.atleast_2d(mask)
-        if mask.dtype.kind not in "biu" or not np.isin(mask, (0, 1)).all():
-            raise GraphError(f"{where}: the {name} mask is {mask.dtype} and not of true and false; expected only those")
-        mask = mask.astype(bool)
         if mask.ndim != 2 or mask.shape[1] != n_nodes:
             raise GraphError(f"{where}: the {name} mask has the shape {mask.shape}; expected one value for each of "
                              f"the {n_nodes} nodes")
-        masks.append(mask)
+        if mask.dtype.kind not in "biu" or not np.isin(mask, (0, 1)).all():
+            raise GraphError(f"{where}: the {name} mask is {mask.dtype} and not of true and false; expected only those")
+        masks.append(mask.astype(bool))
     n_splits = max(map(len, masks))
     masks = [mask.repeat(n_splits, axis=0) if given[name].ndim == 1 else mask for name, mask in zip(given, masks)]
     if len({len(mask) for mask in masks}) != 1:

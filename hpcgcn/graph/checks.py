@@ -15,6 +15,9 @@ from hpcgcn.graph.csr import row_blocks, row_numbers
 from hpcgcn.graph.data import TEST, TRAIN, Graph, Part, SparseRows
 from hpcgcn.graph.datasets import PIECE_BYTES, pieces
 
+# Sums over neighbours and products with weights stay within 32 bits; as a float32, so that halves
+# are compared in single precision.
+LARGEST_FEATURE = np.float32(1e30)
 _MOST_SHOWN = 5
 _INDPTR_ROWS = PIECE_BYTES // 8
 
@@ -80,16 +83,17 @@ def edge_problems(indptr, indices, n_nodes: int, first_row: int = 0, symmetric: 
 
 
 def feature_problems(features) -> Iterator[str]:
-    """NaN and infinity; column numbers out of range in sparse features."""
+    """NaN, infinity and what training would overflow with; columns of sparse ones out of range."""
     if features.shape[1] == 0:
         yield "there are no features (0 columns): give every node at least one number"
     if isinstance(features, SparseRows):
         yield from _sparse_feature_problems(features)
         return
     for rows in pieces(features.shape[0], features.shape[1] * 4):
-        bad = np.flatnonzero(~np.isfinite(features[rows]).all(axis=1))
+        bad = np.flatnonzero(~(np.abs(features[rows]) <= LARGEST_FEATURE).all(axis=1))
         if len(bad):
-            yield f"features of node {rows.start + bad[0]} hold NaN or infinity: replace or remove such values"
+            yield (f"features of node {rows.start + bad[0]} hold NaN or infinity, or more than "
+                   f"{LARGEST_FEATURE:.0e}: replace, scale or remove such values")
             return
 
 
@@ -209,8 +213,10 @@ def _sparse_feature_problems(features: SparseRows) -> Iterator[str]:
             yield (f"sparse features have the column {columns.max() if columns.min() >= 0 else columns.min()}, "
                    f"but columns are 0..{features.n_columns - 1}")
             return
-        if features.values is not None and not np.isfinite(features.values[part]).all():
-            yield "sparse features hold NaN or infinity: replace or remove such values"
+        if features.values is not None \
+                and not (np.abs(features.values[part]) <= LARGEST_FEATURE).all():
+            yield (f"sparse features hold NaN or infinity, or more than {LARGEST_FEATURE:.0e}: "
+                   "replace, scale or remove such values")
             return
 
 
