@@ -7,11 +7,15 @@ progress on stdout and notes on stderr; a script that wants to see them calls `s
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
+import threading
 
 progress = logging.getLogger("hpcgcn.progress")
+
+PATIENCE_SECONDS = 3.0               # after which a phase that prints nothing is named
 
 
 class ConsoleHandler(logging.Handler):
@@ -41,6 +45,19 @@ def show_no_notes():
     """Show progress and warnings, but no notes."""
     progress.setLevel(logging.INFO)
     logging.getLogger("hpcgcn").setLevel(logging.WARNING)
+
+
+@contextlib.contextmanager
+def named_if_slow(logger: logging.Logger, what: str, speaks: bool = True):
+    """A block that says what it does if it takes longer than people wait; `speaks`: on this rank."""
+    timer = threading.Timer(PATIENCE_SECONDS, logger.info, ("%s ...", what))
+    timer.daemon = True
+    if speaks:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def discard(name: str):

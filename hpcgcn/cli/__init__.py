@@ -7,7 +7,6 @@ import difflib
 import importlib
 import io
 import keyword
-import os
 import sys
 import time
 

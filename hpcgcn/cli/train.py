@@ -5,6 +5,8 @@ at an epoch boundary with a checkpoint: run the same command with --resume auto.
 without a launcher, SIGTERM and SIGUSR1 to a rank, and SIGUSR1 to mpiexec stop a run so; on SIGTERM or
 Ctrl-C Open MPI's mpiexec kills the ranks within a fraction of a second, and its exit code is 1."""
 
+MANY_RANKS = 8
+
 
 def add_arguments(parser):
     """Declare the arguments of this command."""
@@ -21,12 +23,23 @@ def run(args) -> int:
     from hpcgcn.errors import ConfigError
     from hpcgcn.mpi.watchdog import START_PATIENCE
     from hpcgcn.mpi.world import run_ranks
+    _announce()
     limit = FIELDS["stall_timeout"]
     try:
         seconds = checked(limit, getattr(args, "stall_timeout", limit.default), "the command line")
     except ConfigError:
         seconds = limit.default          # refused below, by all ranks together
     return run_ranks(_train, args, patience=START_PATIENCE * seconds)
+
+
+def _announce():
+    """Many ranks take seconds to load Python and connect: say so before they do."""
+    import logging
+
+    from hpcgcn.mpi.launcher import launched_rank, launched_size
+    _, ranks = launched_size() or ("", 1)
+    if ranks >= MANY_RANKS and launched_rank() == "0":
+        logging.getLogger(__name__).info("starting %d ranks ...", ranks)
 
 
 def _train(comm, args) -> int:

@@ -14,8 +14,8 @@ import traceback
 
 from hpcgcn.errors import LAUNCHER_SECONDS, FileError, HpcgcnError
 from hpcgcn.logs import show_messages
-from hpcgcn.mpi.launcher import SPEAKER_SECONDS, check_size, launched_rank
 from hpcgcn.mpi import large
+from hpcgcn.mpi.launcher import SPEAKER_SECONDS, check_size, launched_rank
 
 log = logging.getLogger(__name__)
 

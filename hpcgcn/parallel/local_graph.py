@@ -10,10 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse as sp
 
 from hpcgcn.graph.data import TRAIN, Part, SparseRows
 from hpcgcn.mpi.halo import HaloPlan, find_halo, make_plan
+
+# Up to so many entries sorting takes no longer than loading SciPy, which every rank would do at start.
+SORTED_ENTRIES = 1 << 20
 
 
 @dataclass
@@ -30,8 +32,19 @@ class Structure:
 
     def transposed(self) -> Structure:
         """The transpose; entries of a row come out sorted."""
+        if len(self.indices) > SORTED_ENTRIES:
+            return self._transposed_by_scipy()
+        rows = np.repeat(np.arange(self.n_rows, dtype=np.int64), np.diff(self.indptr))
+        keys = np.sort(self.indices * np.int64(self.n_rows) + rows)
+        counts = np.bincount(self.indices, minlength=self.n_columns)
+        indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        return Structure(indptr, (keys % max(self.n_rows, 1)).astype(np.int32), self.n_rows)
+
+    def _transposed_by_scipy(self) -> Structure:
+        import scipy.sparse as sp
         marks = np.ones(len(self.indices), np.int8)
-        matrix = sp.csr_array((marks, self.indices, self.indptr), shape=(self.n_rows, self.n_columns)).tocsc()
+        matrix = sp.csr_array((marks, self.indices, self.indptr),
+                              shape=(self.n_rows, self.n_columns)).tocsc()
         return Structure(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), self.n_rows)
 
     def with_columns(self, kept: np.ndarray) -> Structure:

@@ -14,7 +14,7 @@ from hpcgcn.config import Config, make_config
 from hpcgcn.errors import CheckpointError, ConfigError
 from hpcgcn.graph.data import Graph
 from hpcgcn.graph.in_memory import usable_graph
-from hpcgcn.logs import progress
+from hpcgcn.logs import named_if_slow, progress
 from hpcgcn.mpi.runtime import Runtime
 from hpcgcn.mpi.stop import StopRequest
 from hpcgcn.mpi.watchdog import Watchdog
@@ -120,13 +120,16 @@ def _set_up(source, config: Config, runtime: Runtime, watchdog: Watchdog,
     watchdog.where = "reading its part"
     with collective_errors(comm):
         strategy = make_strategy(runtime, config)
-    part = strategy.load(source)
+    words = source if isinstance(source, str) else "the graph"
+    with named_if_slow(log, f"reading {words} on {comm.size} ranks", comm.rank == 0):
+        part = strategy.load(source)
     watchdog.where = "setting up"
     backend = open_backend(strategy)
     unused = unused_settings(config, comm.size)
     if unused:
         log.warning("%s", unused)
-    with collective_errors(comm):
+    with (collective_errors(comm),
+          named_if_slow(log, "setting up the model and its exchanges", comm.rank == 0)):
         trainer = Trainer(runtime, backend, part, config, start.choices, strategy)
     return trainer, features_are_uneven(comm, part)
 

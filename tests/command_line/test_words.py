@@ -1,18 +1,21 @@
 """What commands tell people: notes at the start of a run, choices in help, and what info knows."""
 
 import json
+import logging
 import os
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 from graphs import random_graph
 from launch import launch, rank_environment
 
+from hpcgcn import logs
 from hpcgcn.config import FIELDS, flag_of
-from hpcgcn.config.setting import choices_of
 from hpcgcn.graph.store import write_graph
+from hpcgcn.setting import choices_of
 
 
 def hpcgcn(*args, cwd=None, **env):
@@ -161,3 +164,23 @@ def test_impossible_values_are_refused_with_one_message(folder, flags, words, ra
     assert done.code == 2 and words in done.stderr and "Traceback" not in done.stderr, done.stderr
     assert sum(line.startswith("hpcgcn") for line in done.stderr.splitlines()) == 1
     assert not any("\n" in name for name in os.listdir(folder))
+
+
+def test_many_ranks_say_that_they_start(folder):
+    done = launch(8, ["hpcgcn", "train", "g.h5", "--epochs", "1", "--name", "many"], cwd=folder).check()
+    assert done.stderr.count("starting 8 ranks ...") == 1
+
+
+def test_a_slow_phase_is_named_and_a_fast_one_is_not(monkeypatch, caplog):
+    monkeypatch.setattr(logs, "PATIENCE_SECONDS", 0.05)
+    log = logging.getLogger("hpcgcn.test")
+    with caplog.at_level(logging.INFO, "hpcgcn"):
+        with logs.named_if_slow(log, "reading"):
+            while "reading ..." not in caplog.text:
+                time.sleep(0.01)
+        with logs.named_if_slow(log, "of another rank", speaks=False):
+            time.sleep(0.2)
+        with logs.named_if_slow(log, "fast"):
+            pass
+        time.sleep(0.2)
+    assert caplog.messages == ["reading ..."]
