@@ -42,7 +42,6 @@ def bare_ranks():
 
     from hpcgcn.mpi import world
     if not MPI.Is_initialized():
-        world.world()                      # makes settings of Open MPI before it starts
         MPI.Init_thread()
 
     def run_ranks(function, *arguments, **_):
