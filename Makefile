@@ -29,22 +29,20 @@ INSTALLED = $(VENV)/.installed
 TESTABLE = $(VENV)/.testable
 LINTABLE = $(VENV)/.lintable
 
-# The tests that start MPI jobs of their own.
-LAUNCHING = $(shell grep -lE "^from (launch|many_runs) " tests/*/test_*.py)
-# Of these, the ones whose jobs can as well be on several hosts.
-SPREADABLE = $(filter-out tests/cuda/% tests/clusters/test_lab% tests/clusters/test_faults.py tests/formats/% tests/models/%,$(LAUNCHING))
-# The tests that run on every number of ranks, started by mpiexec.
+# The tests that run on every number of ranks, started by mpiexec; all others are one process, and may start jobs.
 ON_RANKS = $(wildcard tests/*/test_mpi_*.py)
-LAB = jobs/lab/hosts --hosts 2
-# The others run side by side, in this many processes.
-NOT_LAUNCHING = $(filter-out $(LAUNCHING) $(ON_RANKS),$(wildcard tests/*/test_*.py))
+RUN_ON_RANKS = $(BIN)/python tests/launch.py $$ranks 600 $(BIN)/python -m pytest --with-mpi -q $(ON_RANKS) $(MPI_TEST_FLAGS)
+# Tests that start no jobs run side by side, in this many processes; those of a file stay together. Jobs do not: their
+# ranks fill the cores, and two jobs at once took longer than one after the other.
 WORKERS = 2
+SIDE_BY_SIDE = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup demo lint test test-unit test-mpi test-launching test-mpich test-lab test-gpu cluster-deps peers clean
+.PHONY: help setup demo lint test test-fast test-unit test-mpi test-jobs test-mpich test-lab test-gpu cluster-deps peers clean
 
 help:
 	@echo "make demo          generate a graph, train on $(RANKS) ranks, show the result"
 	@echo "make test          set up and run all tests"
+	@echo "make test-fast     what to run before a commit: no jobs, nothing slow, 2 ranks; under 3 minutes"
 	@echo "make lint          style (ruff)"
 	@echo "make setup         only the virtual environment ($(VENV))"
 	@echo "make cluster-deps  Debian packages for the tests that need Slurm, network namespaces or Chromium (root)"
@@ -81,30 +79,34 @@ demo: $(INSTALLED)
 	    --method sylvie-a --name demo-sylvie-a --overwrite
 	$(BIN)/hpcgcn report runs/demo-overlap runs/demo-sylvie-a -o runs/demo.html
 
-test: test-unit test-launching test-mpi
+test: test-unit test-jobs test-mpi
 
 test-unit: $(TESTABLE)
-	$(BIN)/python -m pytest $(NOT_LAUNCHING) -n $(WORKERS) --dist loadfile
+	$(SIDE_BY_SIDE) -m "not mpi and not jobs"
+
+test-fast: $(TESTABLE)
+	$(SIDE_BY_SIDE) -q -m "not mpi and not slow and not jobs"
+	ranks=2; $(RUN_ON_RANKS) -m "not slow"
 
 # The same tests on every number of ranks; a deadlock ends in a time-out, not in a wait.
 test-mpi: $(TESTABLE)
 	set -e; for ranks in 1 2 3 4; do \
 	  echo "== $(words $(ON_RANKS)) files on $$ranks ranks"; \
-	  timeout 600 $(MPIEXEC) -n $$ranks $(BIN)/python -m pytest --with-mpi -q $(ON_RANKS) $(MPI_TEST_FLAGS); \
+	  $(RUN_ON_RANKS); \
 	done
 
-test-launching: $(TESTABLE)
-	$(BIN)/python -m pytest $(LAUNCHING)
+test-jobs: $(TESTABLE)
+	$(BIN)/python -m pytest -m jobs
 
 test-mpich:
-	env -u MPIEXEC $(MAKE) MPI=mpich test-mpi test-launching
+	env -u MPIEXEC $(MAKE) MPI=mpich test-mpi test-jobs
 
 test-lab: $(TESTABLE)
-	set -e; for ranks in 2 3 4; do \
+	set -e; export HPCGCN_TEST_HOSTS=2; for ranks in 2 3 4; do \
 	  echo "== $(words $(ON_RANKS)) files on $$ranks ranks on 2 hosts"; \
-	  timeout 600 $(LAB) --ranks $$ranks -- $(BIN)/python -m pytest --with-mpi -q $(ON_RANKS) $(MPI_TEST_FLAGS); \
+	  $(RUN_ON_RANKS); \
 	done
-	HPCGCN_TEST_HOSTS=2 $(BIN)/python -m pytest $(SPREADABLE)
+	HPCGCN_TEST_HOSTS=2 $(BIN)/python -m pytest -m "jobs and not one_machine"
 
 test-gpu: $(TESTABLE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[cuda12]'

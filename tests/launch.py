@@ -1,6 +1,10 @@
 """Starting a program on several ranks from a test: `launch(2, ["hpcgcn", "train", ...])`. A hang fails, it never blocks.
 
 With HPCGCN_TEST_HOSTS=2 in the environment the ranks are on that many lab hosts and talk over TCP (`make test-lab`).
+
+As a program, for tests that run on all ranks of one job:
+
+    python tests/launch.py RANKS SECONDS python -m pytest --with-mpi tests/communication/test_mpi_halo.py
 """
 
 from __future__ import annotations
@@ -144,3 +148,19 @@ def launch(n_ranks: int, args: list, *, timeout: float = 120, cwd=None, env: dic
     if hung:
         pytest.fail(f"{n_ranks} ranks of {args} hang: no end after {timeout} s\n{texts[0][-3000:]}\n{texts[1][-3000:]}")
     return Outcome(process.returncode, *texts)
+
+
+def main(n_ranks: str, seconds: str, *args: str) -> int:
+    """Run a program on n ranks with what it prints shown; 124 if it does not end in time."""
+    process = start(int(n_ranks), list(args), stdout=None, stderr=None)
+    try:
+        return process.wait(float(seconds))
+    except subprocess.TimeoutExpired:
+        print(f"{n_ranks} ranks of {shlex.join(args)} hang: no end after {seconds} s", file=sys.stderr)
+        return 124
+    finally:
+        end(process)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -9,6 +9,8 @@ import pytest
 from labs import need
 from launch import is_open_mpi, lab_environment
 
+pytestmark = [pytest.mark.one_machine, pytest.mark.slow]
+
 need("ip", "tc", "nsenter", "taskset", "unshare", "setpriv", "mount")
 if not is_open_mpi():
     pytest.skip("the messages looked for are those of Open MPI's launcher", allow_module_level=True)

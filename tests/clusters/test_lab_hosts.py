@@ -15,6 +15,8 @@ from hpcgcn.graph.generate import generate_sbm
 from hpcgcn.graph.store import write_graph
 from hpcgcn.train import checkpoint
 
+pytestmark = [pytest.mark.one_machine, pytest.mark.slow]
+
 need("ip", "tc", "nsenter", "taskset")
 
 LAB = str(JOBS / "lab" / "hosts")

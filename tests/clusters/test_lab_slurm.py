@@ -15,6 +15,8 @@ from hpcgcn.graph.generate import generate_sbm
 from hpcgcn.graph.store import write_graph
 from hpcgcn.train import checkpoint
 
+pytestmark = [pytest.mark.one_machine, pytest.mark.slow]
+
 need("slurmctld", "slurmd", "munged", "sbatch")
 if not is_open_mpi():
     pytest.skip("the templates start ranks with srun --mpi=pmix, which this MPI does not speak", allow_module_level=True)

@@ -5,6 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from mutations import failing_test, mutations
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.timeout(900)
 def test_no_synchronisation_can_be_deleted(stand_in):

@@ -49,6 +49,8 @@ def test_the_sanitizers_see(stand_in, mistake):
 import sys; sys.path.insert(0, {str(TESTS.parent)!r})
 import numpy as np
 from hpcgcn.backend.cuda_device import load_cupy
+
+pytestmark = pytest.mark.slow
 cupy = load_cupy()
 stream = cupy.cuda.Stream(non_blocking=True).use()
 source = "__global__ void wrong(float *out, int n) {{ extern __shared__ float dynamic_shared[]; {statement} }}"

@@ -67,6 +67,8 @@ import os
 from mpi4py import MPI
 from hpcgcn.backend.cuda import CudaBackend
 from hpcgcn.errors import BackendError
+
+pytestmark = pytest.mark.one_machine
 os.environ["HPCGCN_CUDA_STAND_IN"] = "1" if MPI.COMM_WORLD.rank == 0 else "not here"
 try:
     CudaBackend(comm=MPI.COMM_WORLD)

@@ -17,7 +17,7 @@ from hpcgcn.nn.models import Shape, parameter_specs
 from hpcgcn.weights.files import read_weights, run_parameters, write_weights
 from hpcgcn.weights.layouts import to_theirs
 
-pytestmark = pytest.mark.mpi_skip
+pytestmark = [pytest.mark.one_machine, pytest.mark.mpi_skip]
 
 MODELS = ("gcn", "sage", "gcnii")
 LAYERS, HIDDEN, FEATURES, CLASSES, ALPHA, THETA = 3, 8, 5, 3, 0.2, 0.7

@@ -16,7 +16,7 @@ from hpcgcn.train.run import train_model
 
 DATA = os.environ.get("HPCGCN_TEST_DATA")
 CONFIGS = os.path.join(os.path.dirname(__file__), "..", "..", "data", "configs")
-pytestmark = [pytest.mark.mpi_skip, pytest.mark.skipif(not DATA, reason="HPCGCN_TEST_DATA is not set: no public data sets here")]
+pytestmark = [pytest.mark.one_machine, pytest.mark.mpi_skip, pytest.mark.skipif(not DATA, reason="HPCGCN_TEST_DATA is not set: no public data sets here")]
 
 # Nodes, undirected pairs, features, classes, splits of every data set.
 SIZES = {"planetoid/cora": (2708, 5278, 1433, 7, 1), "planetoid/citeseer": (3327, 4552, 3703, 6, 1),

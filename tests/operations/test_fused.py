@@ -147,6 +147,13 @@ def test_epilogue_lets_a_nan_through(backend, arena):
     assert np.isnan(arena.get(out)[1, 2]) and np.isnan(arena.get(out)).sum() == 1
 
 
+def test_epilogue_with_norm_lets_a_row_of_nan_through(backend, arena):
+    y, out, ones = numbers(3, 41), arena.garbage((3, 41)), arena.put(np.ones(41))
+    y[1, 2] = np.nan
+    backend.epilogue_forward(arena.put(y), out, None, ones, ones, arena.garbage((3, 41)), arena.garbage(3))
+    assert np.isnan(arena.get(out)[1]).all() and np.isfinite(arena.get(out)[[0, 2]]).all()
+
+
 normed_or_not = pytest.mark.parametrize("normed", [False, True], ids=["plain", "norm"])
 
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.timeout(600)               # a compilation and a suite, perhaps beside others
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]     # a compilation and a suite, perhaps beside others
 
 ROOT = pathlib.Path(__file__).parents[2]
 SANITIZERS = "-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"

@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-pytestmark = [pytest.mark.mpi_skip, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.jobs, pytest.mark.one_machine, pytest.mark.mpi_skip, pytest.mark.timeout(600)]
 
 PATH = pathlib.Path(__file__).parents[2] / "benchmarks" / "fuzz_combinations.py"
 
