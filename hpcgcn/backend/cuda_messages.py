@@ -1,7 +1,8 @@
-"""Where communication meets the device: message buffers and the events that order kernels, copies and MPI.
+"""Messages of a device: buffers, and the events that order kernels, copies and MPI.
 
-Kernels run on the stream `compute`; copies between the device and pinned host memory, which MPI reads and writes, run on
-`communication`, so that they pass by kernels already queued. Events order the two, in both directions:
+Kernels run on the stream `compute`; copies between the device and pinned host memory, which MPI
+reads and writes, run on `communication`, so that they pass by kernels already queued. Events order
+the two, in both directions:
 
     before_send      kernels that wrote the message  ->  copy to the host  ->  MPI reads
     before_receive   copy of the last message to the device is over  ->  MPI writes
@@ -20,11 +21,13 @@ from hpcgcn.backend.base import Message
 
 
 class CudaMessage(Message):
-    """A message in device memory, staged through pinned memory or (CUDA-aware) read by MPI where it is."""
+    """A message in device memory, staged through pinned memory or (CUDA-aware) sent from there."""
 
     def __init__(self, cupy, nbytes: int, staged: bool, array):
-        self.written, self.free, self.arrived = (cupy.cuda.Event(disable_timing=True) for _ in range(3))
-        self.staged, self.receiving = staged, False          # receiving: between before_receive and after_receive
+        events = (cupy.cuda.Event(disable_timing=True) for _ in range(3))
+        self.written, self.free, self.arrived = events
+        self.staged = staged
+        self.receiving = False               # between before_receive and after_receive
         pinned = None
         if staged:
             pinned = np.frombuffer(cupy.cuda.alloc_pinned_memory(max(nbytes, 1)), np.uint8, nbytes)
@@ -62,7 +65,8 @@ class CudaMessage(Message):
     def after_receive(self, compute, communication):
         """Queues the copy to `array`, if there is one, ahead of later kernels."""
         if not self.receiving:
-            raise RuntimeError("after_receive without before_receive: MPI may have overwritten what a copy was reading")
+            raise RuntimeError("after_receive without before_receive: MPI may have overwritten "
+                               "what a copy was reading")
         self.receiving = False
         if self.staged and len(self.array):
             communication.wait_event(self.free)

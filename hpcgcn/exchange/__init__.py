@@ -1,1 +1,1 @@
-"""Messages between ranks: codecs, rate schedules, error feedback, staleness; presets put them together."""
+"""Messages between ranks: codecs, schedules of their rate, error feedback, staleness; presets."""

@@ -16,11 +16,14 @@ MOST_TRANSFERS = 4                   # a moving rate meets each size once: do no
 
 
 class Channel:
-    """Moves bytes. Buffers grow to the longest message they have held; requests are kept for the sizes met last."""
+    """Moves bytes between this rank and its peers.
+
+    Buffers grow to the longest message they have held; requests are kept for the sizes met last.
+    """
 
     def __init__(self, runtime, backend, peers: list[int], sent_from: list | None = None,
                  received_in: list | None = None):
-        """sent_from, received_in: per peer a message over the rows themselves, or None for a buffer."""
+        """sent_from, received_in: per peer a message over the rows themselves, else None."""
         self.runtime, self.backend, self.peers = runtime, backend, peers
         self._tags = [runtime.tag(peer) for peer in peers]
         self.sent_from = sent_from or [None] * len(peers)
@@ -43,8 +46,9 @@ class Channel:
         if held is None or len(held[0].array) < out_bytes or len(held[1].array) < in_bytes:
             self._free()                         # requests that point to shorter buffers
             lengths = [len(message.array) for message in held] if held else (0, 0)
-            self._buffers[k] = (self.sent_from[k] or self.backend.message(max(out_bytes, lengths[0])),
-                                self.received_in[k] or self.backend.message(max(in_bytes, lengths[1])))
+            make = self.backend.message
+            self._buffers[k] = (self.sent_from[k] or make(max(out_bytes, lengths[0])),
+                                self.received_in[k] or make(max(in_bytes, lengths[1])))
         self._sizes[k] = out_bytes, in_bytes
         return None if self.sent_from[k] is not None else self._buffers[k][0].array[:out_bytes]
 
@@ -70,7 +74,7 @@ class Channel:
         return self._active is not None
 
     def incoming(self, k: int):
-        """The bytes that came from a peer, or None if they are in their place already. Once per message."""
+        """The bytes that came from a peer; None: they are in their place. Once per message."""
         if self.received_in[k] is not None:
             return None
         message = self._buffers[k][1]

@@ -1,7 +1,8 @@
-"""How rows become bytes: every codec is a pair encode/decode over one contiguous byte buffer a peer.
+"""How rows become bytes: a codec is a pair encode/decode over one contiguous byte buffer per peer.
 
-A codec is stateless. What both sides must know (rate, key, node ids) is a function of the epoch they agree on, so no
-indices and no lengths travel. `Rows` names the rows of one message on either side.
+A codec is stateless. What both sides must know (rate, key, node ids) is a function of the epoch
+they agree on, so no indices and no lengths are sent. `Rows` names the rows of a message on either
+side.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Draw:
 
 @dataclass
 class Rows:
-    """The rows of one message: where they are in the array (None: all of it, in order) and their global ids."""
+    """The rows of a message: where they are in the array (None: all, in order), and their ids."""
 
     index: object                    # backend array (n,) int32, or None
     ids: object                      # backend array (n,) int64
@@ -68,14 +69,15 @@ class Codec:
 
 
 class PlainCodec(Codec):
-    """Rows as they are, or stored in 16 bits. fp32 stands for the arithmetic type: float64 runs send float64."""
+    """Rows as they are, or in 16 bits. fp32 is the arithmetic type: float64 runs send float64."""
 
     def __init__(self, name: str):
         self.name = name
         self.exact = name == "fp32"
 
     def storage(self, backend):
-        return {"fp32": backend.dtype, "fp16": np.dtype(np.float16), "bf16": np.dtype(np.uint16)}[self.name]
+        return {"fp32": backend.dtype, "fp16": np.dtype(np.float16),
+                "bf16": np.dtype(np.uint16)}[self.name]
 
     def nbytes(self, backend, rows, width, rate, draw):
         return len(rows) * width * self.storage(backend).itemsize
@@ -94,7 +96,7 @@ class PlainCodec(Codec):
 
 
 class BitsCodec(Codec):
-    """1, 2, 4 or 8 bits an element with a zero point and a step a row; rates of 16 and 32 are bf16 and fp32."""
+    """1, 2, 4 or 8 bits per element, an offset and a scale per row; rates 16 and 32: bf16, fp32."""
 
     name = "bits"
 
@@ -132,7 +134,10 @@ class BitsCodec(Codec):
 
 
 class SubsetCodec(Codec):
-    """A random subset of the columns, the same for all rows and both directions of a layer; rate is the ratio c >= 1."""
+    """A random subset of the columns, the same for all rows and both directions of a layer.
+
+    The rate is the compression ratio, at least 1.
+    """
 
     name = "subset"
 
@@ -154,29 +159,34 @@ class SubsetCodec(Codec):
     def encode(self, backend, x, rows, rate, draw, data):
         columns = self.columns(backend, x.shape[1], rate, draw)
         index = rows.index if rows.index is not None else _all_rows(backend, len(rows))
-        backend.pack_columns(x, index, columns, data.view(backend.dtype).reshape(len(rows), len(columns)))
+        packed = data.view(backend.dtype).reshape(len(rows), len(columns))
+        backend.pack_columns(x, index, columns, packed)
 
     def decode(self, backend, data, rows, rate, draw, out):
         columns = self.columns(backend, out.shape[1], rate, draw)
         scale = out.shape[1] / len(columns) if self.rescale else 1.0
-        backend.unpack_columns(data.view(backend.dtype).reshape(len(rows), len(columns)), columns, out, scale)
+        packed = data.view(backend.dtype).reshape(len(rows), len(columns))
+        backend.unpack_columns(packed, columns, out, scale)
 
 
 class NodesCodec(Codec):
-    """A random subset of the boundary nodes, drawn afresh each epoch, scaled by 1/p; rate is the ratio 1/p >= 1."""
+    """A random subset of the boundary nodes, drawn each epoch, scaled up by the rate."""
 
     name = "nodes"
 
     @staticmethod
     def share(rate: float) -> float:
-        """The probability that a node travels: 1 / rate in units of the 16 bits drawn, so that 1 / share is unbiased."""
+        """The probability that a node is sent.
+
+        1 / rate in units of the 16 bits drawn, so that scaling by 1 / share is unbiased.
+        """
         return math.ceil(65536 / rate) / 65536
 
     def chosen(self, rows: Rows, rate: float, draw: Draw) -> np.ndarray:
-        """Positions of the rows that travel: a node is chosen for all layers, directions and receivers of an epoch."""
+        """Positions of the rows sent: a node is chosen for all hops and receivers of an epoch."""
         which = philox.key(draw.seed, draw.epoch, 0, philox.NODES), rate
         if rows.drawn[0] != which:
-            # Asked for the size, the code and the decoding of every layer's message: drawn once an epoch.
+            # Needed for the size, coding and decoding of all layers' messages: drawn once.
             bits = philox.bits16(which[0], rows.host_ids, 1)[:, 0]
             rows.drawn = which, np.flatnonzero(bits < self.share(rate) * 65536)
         return rows.drawn[1]
@@ -187,7 +197,8 @@ class NodesCodec(Codec):
     def encode(self, backend, x, rows, rate, draw, data):
         positions = self.chosen(rows, rate, draw).astype(np.int32)
         index = positions if rows.index is None else backend.to_host(rows.index)[positions]
-        backend.gather_rows(x, backend.from_host(index), data.view(backend.dtype).reshape(len(positions), x.shape[1]))
+        packed = data.view(backend.dtype).reshape(len(positions), x.shape[1])
+        backend.gather_rows(x, backend.from_host(index), packed)
 
     def decode(self, backend, data, rows, rate, draw, out):
         positions = self.chosen(rows, rate, draw)
@@ -204,8 +215,9 @@ def _all_rows(backend, n: int):
 CODEC_NAMES = ("fp32", "fp16", "bf16", "bits", "8bit", "4bit", "2bit", "1bit", "subset", "nodes")
 
 
-def make_codec(name: str, *, wide_parameters: bool = False, nearest: bool = False, rescale: bool = False) -> Codec:
-    """The codec of that name; `1bit` ... `8bit` are `bits` with a constant rate (see fixed_rate)."""
+def make_codec(name: str, *, wide_parameters: bool = False, nearest: bool = False,
+               rescale: bool = False) -> Codec:
+    """The codec of that name; `1bit` ... `8bit` are `bits` at a constant rate (see fixed_rate)."""
     if name in ("fp32", "fp16", "bf16"):
         return PlainCodec(name)
     if name == "bits" or fixed_rate(name):

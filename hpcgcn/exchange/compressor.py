@@ -1,4 +1,4 @@
-"""From rows to messages and back, for all routes of one exchange: codec, rate of the epoch, feedback."""
+"""From rows to messages and back, for all routes of one exchange: codec, rate, feedback."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from hpcgcn.exchange.types import Policy, Route
 
 
 class Compressor:
-    """Codes the messages of one epoch at a time: `begin`, then encode and, perhaps much later, decode."""
+    """Codes the messages of one epoch at a time: `begin`, encode and, perhaps later, decode."""
 
-    def __init__(self, backend, policy: Policy, routes: list[Route], width: int, *, seed: int, layer: int):
+    def __init__(self, backend, policy: Policy, routes: list[Route], width: int, *,
+                 seed: int, layer: int):
         """width: of rows whose route gives no other."""
         self.backend, self.policy, self.codec, self.width = backend, policy, policy.codec, width
         self.seed, self.layer = seed, layer
@@ -19,13 +20,14 @@ class Compressor:
         shapes = [(len(r.outgoing), self.widths(k)[0]) for k, r in enumerate(routes)]
         self.coding = self._coding(shapes)
         # Codecs read whole rows: some columns of longer ones are packed for them first.
-        packs = not self.remembers and not self.codec.exact and any(r.source_columns is not None for r in routes)
+        packs = (not self.remembers and not self.codec.exact
+                 and any(route.source_columns is not None for route in routes))
         self._packed = backend.zeros((max(n_rows * w for n_rows, w in shapes),)) if packs else None
 
     def _coding(self, shapes: list[tuple[int, int]]) -> DirectCoding:
         if self.policy.residual:
-            incoming = max((len(r.incoming) * self.widths(k)[1] for k, r in enumerate(self.routes)), default=0)
-            return ResidualCoding(self.backend, self.codec, shapes, incoming)
+            elements = [len(r.incoming) * self.widths(k)[1] for k, r in enumerate(self.routes)]
+            return ResidualCoding(self.backend, self.codec, shapes, max(elements, default=0))
         if self.policy.error_feedback:
             return ErrorFeedback(self.backend, self.codec, shapes)
         return DirectCoding(self.backend, self.codec)
@@ -50,12 +52,13 @@ class Compressor:
     def sizes(self, k: int) -> tuple[int, int]:
         """Bytes of this epoch's messages to and from a peer."""
         route, (out_width, in_width) = self.routes[k], self.widths(k)
+        out_draw, in_draw = self._draw(route.out_stream), self._draw(route.in_stream)
         nbytes = self.codec.nbytes
-        return (nbytes(self.backend, route.outgoing, out_width, self.rate, self._draw(route.out_stream)),
-                nbytes(self.backend, route.incoming, in_width, self.rate, self._draw(route.in_stream)))
+        return (nbytes(self.backend, route.outgoing, out_width, self.rate, out_draw),
+                nbytes(self.backend, route.incoming, in_width, self.rate, in_draw))
 
     def overheads(self, k: int) -> tuple[int, int]:
-        """Of the message to a peer: bytes of quantisation scales and offsets, and of all rows uncompressed."""
+        """Bytes of the message to a peer: its quantisation parameters; its rows uncompressed."""
         n_rows = len(self.routes[k].outgoing)
         return (self.codec.parameter_bytes(n_rows, self.rate),
                 n_rows * self.widths(k)[0] * self.backend.dtype.itemsize)
@@ -88,4 +91,5 @@ class Compressor:
 
     def state_arrays(self) -> dict:
         """The arrays that a checkpoint must hold, by name."""
-        return {f"memory_{route.peer}": rows for route, rows in zip(self.routes, self.coding.memory)}
+        return {f"memory_{route.peer}": rows
+                for route, rows in zip(self.routes, self.coding.memory)}

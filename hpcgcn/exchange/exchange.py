@@ -5,9 +5,9 @@
 
 It is put together from four parts: a channel moves bytes, a compressor makes bytes of rows, a
 staleness buffer says which rows are used, statistics count. Staleness 0 waits in `finish` for what
-`start` sent. With staleness 1 `start` first takes in what was sent an epoch ago, then sends; `finish`
-returns at once. One set of buffers serves both, because a message is always taken in before the next
-one is coded.
+`start` sent. With staleness 1 `start` first takes in what was sent an epoch ago, then sends;
+`finish` returns at once. One set of buffers serves both, because a message is always taken in
+before the next one is coded.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from hpcgcn.exchange.types import Policy, Route
 
 
 class Exchange:
-    """Rows of one layer and direction; built once, with buffers and persistent requests that are reused."""
+    """Rows of one layer and direction; built once, with buffers and requests that are reused."""
 
-    def __init__(self, runtime, backend, routes: list[Route], n_received: int, width: int, policy: Policy, *,
-                 seed: int, layer: int, receive_arrays: list | None = None, source=None):
-        """receive_arrays: arrays of the caller's, one per route. source: the array that `start` will always be given.
+    def __init__(self, runtime, backend, routes: list[Route], n_received: int, width: int,
+                 policy: Policy, *, seed: int, layer: int, receive_arrays: list | None = None,
+                 source=None):
+        """receive_arrays: of the caller, one per route. source: the array that `start` always gets.
 
         Exact rows that are used at once move without copies where MPI can reach them: they are sent
         from the source, which must not change from `start` to `finish`, and arrive where they are
@@ -40,23 +41,28 @@ class Exchange:
         self.compressor = Compressor(backend, policy, routes, width, seed=seed, layer=layer)
         zero_copy = policy.exact and not self.compressor.remembers
         in_place = zero_copy and (receive_arrays is None or source is not None)
-        self.channel = Channel(
-            runtime, backend, [route.peer for route in routes],
-            [_rows_in_place(backend, r, source) if zero_copy and source is not None else None for r in routes],
-            [backend.message_over(array) if in_place else None for array in self.buffer.arrays])
+        sent_from = [_rows_in_place(backend, route, source) if zero_copy else None
+                     for route in routes]
+        received_in = [backend.message_over(array) if in_place else None
+                       for array in self.buffer.arrays]
+        self.channel = Channel(runtime, backend, [r.peer for r in routes], sent_from, received_in)
         self.statistics = Statistics()
         self._started_at = 0.0
 
     @property
     def received(self):
-        """The array that rows arrive in, (n_received, width); None if they arrive in arrays of the caller's."""
+        """The array that rows arrive in, (n_received, width); None: they arrive in the caller's."""
         return self.buffer.received
 
     def retarget(self, routes: list[Route], receive_arrays: list):
-        """From the next start on move other rows between the same ranks. Nothing is in flight or remembered."""
-        if self.channel.in_flight or self.stateful or [route.peer for route in routes] != self.channel.peers:
-            raise RuntimeError("an exchange with messages in flight, with a memory, or with other peers "
-                               "cannot be retargeted")
+        """From the next start on move other rows between the same ranks.
+
+        Only where nothing is in flight and nothing is remembered from epoch to epoch.
+        """
+        same_peers = [route.peer for route in routes] == self.channel.peers
+        if self.channel.in_flight or self.stateful or not same_peers:
+            raise RuntimeError("an exchange with messages in flight, with a memory, or with other "
+                               "peers cannot be retargeted")
         self.channel.use_buffers()
         self.compressor.retarget(routes)
         self.routes, self.buffer.arrays = routes, receive_arrays
@@ -116,15 +122,16 @@ class Exchange:
         return self.buffer.state_arrays(self.channel.peers) | self.compressor.state_arrays()
 
     def state(self) -> dict[str, np.ndarray]:
-        """Everything the next epoch depends on. Messages in flight are taken in first (all ranks do so together)."""
+        """All that the next epoch depends on. Collective: messages in flight are taken in first."""
         if not self.stateful:
             return {}
         self._drain()
-        arrays = {name: np.array(self.backend.to_host(a)) for name, a in self._state_arrays().items()}
+        arrays = {name: np.array(self.backend.to_host(array))
+                  for name, array in self._state_arrays().items()}
         return arrays | self.buffer.state_numbers() | {"ids": _row_ids(self.routes)}
 
     def fits(self, state: dict[str, np.ndarray]) -> bool:
-        """Is this the state of an exchange like this one: of the same nodes, with the same averages and feedback?"""
+        """Is this the state of an exchange of the same nodes, with the same kinds of memory?"""
         if not self.stateful:
             return True
         return (np.array_equal(state.get("ids"), _row_ids(self.routes))
@@ -150,9 +157,11 @@ class Exchange:
 
 
 def _rows_in_place(backend, route: Route, source):
-    """A route's rows as a message of their own memory, if they are whole rows that MPI can reach."""
+    """A route's rows of the source as a message, if they are whole rows that MPI can reach."""
+    if source is None or route.source is None:
+        return None
     whole = route.source_columns is None or route.source_columns == slice(0, source.shape[1])
-    return backend.message_over(source[route.source]) if whole and route.source is not None else None
+    return backend.message_over(source[route.source]) if whole else None
 
 
 def _row_ids(routes: list[Route]) -> np.ndarray:

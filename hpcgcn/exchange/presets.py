@@ -16,25 +16,32 @@ class Preset:
 _STALE = {"staleness_features": 1, "staleness_gradients": 1}
 
 PRESETS: dict[str, Preset] = {
-    "vanilla": Preset("synchronous fp32, waits for every message at once (the papers' baseline)", {"blocking": True}),
+    "vanilla": Preset("synchronous fp32, waits for every message at once (the papers' baseline)",
+                      {"blocking": True}),
     "overlap": Preset("synchronous fp32, interior rows worked on while messages travel; exact", {}),
     "pipegcn": Preset("PipeGCN: features and gradients one epoch stale", {**_STALE}),
     "pipegcn-f": Preset("PipeGCN with smoothed features", {**_STALE, "smooth_features": 0.95}),
     "pipegcn-g": Preset("PipeGCN with smoothed gradients", {**_STALE, "smooth_gradients": 0.95}),
-    "pipegcn-gf": Preset("PipeGCN with both smoothed", {**_STALE, "smooth_features": 0.95, "smooth_gradients": 0.95}),
+    "pipegcn-gf": Preset("PipeGCN with both smoothed",
+                         {**_STALE, "smooth_features": 0.95, "smooth_gradients": 0.95}),
     "sylvie-s": Preset("Sylvie: 1-bit stochastic quantisation, synchronous", {"codec": "1bit"}),
     "sylvie-a": Preset("Sylvie: 1 bit and one epoch stale, every 10th epoch synchronous",
                        {**_STALE, "codec": "1bit", "refresh_every": 10}),
-    "varco": Preset("VARCO: random columns, ratio 128 falling to 1 with slope 5; last layer uncompressed",
+    "varco": Preset("VARCO: random columns, ratio 128 falling to 1 with slope 5; last layer "
+                    "uncompressed",
                     {"codec": "subset", "rate": "linear:128:1:5", "compress_last": False}),
-    "mixgcn": Preset("MixGCN: ranks aggregate columns of all nodes and update rows; volume constant in the ranks",
+    "mixgcn": Preset("MixGCN: ranks aggregate columns of all nodes and update rows; volume "
+                     "constant in the ranks",
                      {"parallel": "features"}),
-    "mixgcn-moa": Preset("MixGCN with roles: half of the ranks only aggregate, the others only update, in a pipeline of row blocks",
+    "mixgcn-moa": Preset("MixGCN with roles: half of the ranks only aggregate, the others only "
+                         "update, in a pipeline of row blocks",
                          {"parallel": "features", "sparse_ranks": -1, "feature_blocks": 0}),
-    "gnnpipe": Preset("GNNPipe: ranks hold consecutive layers, chunks of nodes pass through; volume independent of depth",
+    "gnnpipe": Preset("GNNPipe: ranks hold consecutive layers, chunks of nodes pass through; "
+                      "volume independent of depth",
                       {"parallel": "layers"}),
     "gnnpipe-hybrid": Preset("GNNPipe with several ranks per stage, which exchange boundary rows",
                              {"parallel": "layers", "partitions_per_stage": 0}),
-    "bns": Preset("BNS-GCN: a tenth of the boundary nodes, drawn each epoch, scaled by 10 (--rate 2: half, costs less accuracy)",
+    "bns": Preset("BNS-GCN: a tenth of the boundary nodes, drawn each epoch, scaled by 10 "
+                  "(--rate 2: half, costs less accuracy)",
                   {"codec": "nodes", "rate": "10"}),
 }

@@ -1,6 +1,7 @@
 """How a codec's rate moves over training.
 
-A schedule is written as text: `8`, `linear:128:1:5`, `step:1@0,2@50,32@150`, `cosine:64:1`, `plateau:1:32:10`.
+A schedule is written as text: `8`, `linear:128:1:5`, `step:1@0,2@50,32@150`, `cosine:64:1`,
+`plateau:1:32:10`.
 The rate is bits for the codec `bits` and a compression ratio for `subset` and `nodes`.
 """
 
@@ -25,7 +26,7 @@ class Schedule:
         return self.value
 
     def extremes(self) -> tuple[float, float]:
-        """The least and the greatest rate that any epoch may get, so that settings can be refused before the first."""
+        """The least and the greatest rate of any epoch, so that settings can be refused before."""
         return self.value, self.value
 
     def observe(self, loss: float):
@@ -83,7 +84,7 @@ class Steps(Schedule):
 
 
 class Plateau(Schedule):
-    """Doubles (or halves) towards `last` whenever the loss has not fallen by 1 % within `patience` epochs."""
+    """Doubles or halves towards `last` if the loss has not fallen by 1 % in `patience` epochs."""
 
     def __init__(self, first: float, last: float, patience: int):
         self.last, self.patience = last, patience
@@ -101,7 +102,8 @@ class Plateau(Schedule):
             return
         self.since += 1
         if self.since >= self.patience:
-            self.value = max(self.value / 2, self.last) if self.last < self.value else min(self.value * 2, self.last)
+            falls = self.last < self.value
+            self.value = max(self.value / 2, self.last) if falls else min(self.value * 2, self.last)
             self.best, self.since = loss, 0
 
     def state(self):
@@ -132,7 +134,8 @@ def parse_schedule(text: str, n_epochs: int) -> Schedule:
 
 
 def _parse_steps(text: str) -> Steps:
-    steps = [(int(epoch), _positive(value)) for value, _, epoch in (s.partition("@") for s in text.split(","))]
+    parts = (step.partition("@") for step in text.split(","))
+    steps = [(int(epoch), _positive(value)) for value, _, epoch in parts]
     if min(epoch for epoch, _ in steps) != 0:
         raise ValueError("the first step must begin at epoch 0")
     return Steps(steps)

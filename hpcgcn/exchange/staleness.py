@@ -13,7 +13,7 @@ from hpcgcn.exchange.types import Policy, Route
 
 
 class MovingAverage:
-    """PipeGCN's smoothing: an exponential moving average of the rows received, bias-corrected on request."""
+    """PipeGCN's smoothing: an exponential moving average of the rows received."""
 
     def __init__(self, backend, shape: tuple[int, int], decay: float, bias_corrected: bool):
         self.backend, self.decay = backend, decay
@@ -40,7 +40,7 @@ class StalenessBuffer:
 
     def __init__(self, backend, policy: Policy, routes: list[Route], shape: tuple[int, int],
                  receive_arrays: list | None = None):
-        """shape: of all rows received. receive_arrays: arrays of the caller's, one per route, instead."""
+        """shape: of all rows received. receive_arrays: of the caller's, one per route, instead."""
         self.backend, self.policy = backend, policy
         self.received = backend.zeros(shape) if receive_arrays is None else None
         self.arrays = receive_arrays             # one per route: where its rows are decoded to
@@ -53,7 +53,7 @@ class StalenessBuffer:
         self._value = self.received
 
     def begin(self, epoch: int) -> bool:
-        """Start an epoch; the messages of the last one are complete. Returns whether it uses its own rows."""
+        """Start an epoch; messages of the last one are complete. Does it use its own rows?"""
         self.synchronous = self.policy.synchronous(epoch) or self._refresh_next
         self._refresh_next = False
         if self.synchronous or self.average is None:
@@ -72,7 +72,7 @@ class StalenessBuffer:
         return self._value
 
     def refresh_next(self):
-        """Nothing is known of earlier epochs: the next one is synchronous, so that it does not compute with zeros."""
+        """Nothing is known of earlier epochs: the next is synchronous, not computed with zeros."""
         self._refresh_next = True
 
     # -- checkpoint -----------------------------------------------------------------------------
@@ -86,7 +86,8 @@ class StalenessBuffer:
 
     def state_numbers(self) -> dict[str, np.ndarray]:
         """What a checkpoint must hold besides."""
-        return {"n_averaged": np.array([self.average.n_averaged if self.average is not None else 0])}
+        n_averaged = self.average.n_averaged if self.average is not None else 0
+        return {"n_averaged": np.array([n_averaged])}
 
     def restore_numbers(self, state: dict[str, np.ndarray]):
         """Go on from `state_numbers()`."""

@@ -11,7 +11,7 @@ class Statistics:
 
     bytes_sent: int = 0
     bytes_received: int = 0
-    bytes_parameters: int = 0        # the share of bytes_sent that is quantisation scales and offsets
+    bytes_parameters: int = 0        # of bytes_sent, those of quantisation scales and offsets
     bytes_uncompressed: int = 0      # what would have been sent without a codec
     wait_seconds: float = 0.0        # for messages to arrive and to be sent
     pack_seconds: float = 0.0        # coding

@@ -14,9 +14,9 @@ class Route:
 
     peer: int
     outgoing: Rows
-    source: slice | None             # send a slice of the array, or (None) the rows outgoing.index of it
+    source: slice | None             # a slice of the array; None: its rows outgoing.index
     incoming: Rows
-    receive_slice: slice | None      # rows of the exchange's own array; None: the caller gives an array
+    receive_slice: slice | None      # of the exchange's own array; None: the caller gives one
     source_columns: slice | None = None      # send only these columns
     out_width: int | None = None     # where it is not the exchange's width
     in_width: int | None = None

@@ -1,4 +1,4 @@
-"""Who holds what: which of my rows others need, which of theirs I need, in which order they travel."""
+"""Who holds what: my rows that others read, and theirs that I read, in the order of messages."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ class Neighbour:
     """One peer: my rows that it needs, and the slice of my halo that it fills."""
 
     rank: int
-    send_rows: np.ndarray            # (n_send,) int32 local rows, in the order of the peer's halo slice
+    send_rows: np.ndarray            # (n_send,) int32 local rows, as in the peer's halo
     halo: slice                      # rows of my halo that this peer owns
-    receive_slice: slice                   # where its gradients land: a slice of all send_rows, concatenated
+    receive_slice: slice             # of all send_rows, concatenated: its gradients
 
 
 @dataclass
 class HaloPlan:
-    """The neighbours of one rank. Halo rows are grouped by owner and sorted by the owner's order."""
+    """The neighbours of one rank. Halo rows are grouped by owner, in the owner's order."""
 
     comm: object
     neighbours: list[Neighbour]
     n_halo: int
-    n_sent: int                      # rows sent, counted once a receiver
+    n_sent: int                      # rows sent, counted once per receiver
 
     def scatter(self, values: np.ndarray) -> np.ndarray:
-        """Owner to halo, once, for set-up: one value (or row) of each owned node to wherever it is needed."""
+        """Owner to halo, for set-up: the value (or row) of each owned node to all who read it."""
         values = np.ascontiguousarray(values)
         halo = np.empty((self.n_halo, *values.shape[1:]), values.dtype)
-        large.exchange(self.comm, [(halo[n.halo], n.rank) for n in self.neighbours],
-                       [(np.ascontiguousarray(values[n.send_rows]), n.rank) for n in self.neighbours])
+        sends = [(np.ascontiguousarray(values[n.send_rows]), n.rank) for n in self.neighbours]
+        large.exchange(self.comm, [(halo[n.halo], n.rank) for n in self.neighbours], sends)
         return halo
 
 
 def find_halo(comm, offsets: np.ndarray, rank: int, indices: np.ndarray):
     """Which remote nodes do these edges read, and which of mine do others read?
 
-    Returns (halo ids in file order, per-owner counts, my rows wanted by each rank as a list of file-local indices).
+    Returns (halo ids in file order, their number per owner, for each rank my rows that it reads).
     """
     start, stop = offsets[rank], offsets[rank + 1]
     halo_ids = np.unique(indices[(indices < start) | (indices >= stop)]).astype(np.int64)
@@ -59,7 +59,8 @@ def make_plan(comm, counts: np.ndarray, wanted: list[np.ndarray]) -> HaloPlan:
     neighbours, halo_at, receive_at = [], 0, 0
     for rank, (n_halo, rows) in enumerate(zip(counts, wanted)):
         if n_halo or len(rows):
-            neighbours.append(Neighbour(rank, rows.astype(np.int32), slice(halo_at, halo_at + int(n_halo)),
-                                        slice(receive_at, receive_at + len(rows))))
+            halo = slice(halo_at, halo_at + int(n_halo))
+            received = slice(receive_at, receive_at + len(rows))
+            neighbours.append(Neighbour(rank, rows.astype(np.int32), halo, received))
         halo_at, receive_at = halo_at + int(n_halo), receive_at + len(rows)
     return HaloPlan(comm, neighbours, halo_at, receive_at)

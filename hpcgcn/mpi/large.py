@@ -31,7 +31,7 @@ def pieces(array: np.ndarray) -> list[np.ndarray]:
 
 
 def exchange(comm, receives: list[tuple[np.ndarray, int]], sends: list[tuple[np.ndarray, int]]):
-    """Point to point: (array, peer) of each message; both ends know its size. Empty ones are not sent."""
+    """Point to point: (array, peer) of each message, of a size that both ends know."""
     requests = [comm.Irecv(piece, peer, TAG) for array, peer in receives for piece in pieces(array)]
     requests += [comm.Isend(piece, peer, TAG) for array, peer in sends for piece in pieces(array)]
     for request in requests:
@@ -45,7 +45,7 @@ def bcast(comm, array: np.ndarray, root: int = 0):
 
 
 def bcast_object(comm, thing, root: int = 0):
-    """A Python object of the root's for all ranks; its arrays are sent from where they are. Collective."""
+    """An object of the root for all ranks; arrays in it are sent without a copy. Collective."""
     if comm.size == 1:
         return thing
     parts = []
@@ -64,7 +64,8 @@ def bcast_object(comm, thing, root: int = 0):
 def allgather(comm, array: np.ndarray) -> list[np.ndarray]:
     """The arrays of all ranks, of any shapes, in the order of ranks. Collective."""
     array = np.ascontiguousarray(array)
-    everyone = [np.empty(shape, dtype) for shape, dtype in comm.allgather((array.shape, array.dtype))]
+    kinds = comm.allgather((array.shape, array.dtype))
+    everyone = [np.empty(shape, dtype) for shape, dtype in kinds]
     mine, targets = as_bytes(array), [as_bytes(found) for found in everyone]
     share = max(PIECE_BYTES // comm.size, 1)             # of each rank, in one call
     for at in range(0, max(len(target) for target in targets), share):
@@ -78,9 +79,10 @@ def allgather(comm, array: np.ndarray) -> list[np.ndarray]:
 
 
 def gather_rows(comm, arrays: tuple[np.ndarray, ...], consume: Callable | None):
-    """Rank 0 calls consume(*rows) for blocks of rows of every rank's arrays, rank after rank. Collective.
+    """Rank 0 calls consume(*rows) for blocks of rows of every rank's arrays, rank after rank.
 
     The arrays of one rank have equally many rows. Rank 0 holds one block of others' rows at a time.
+    Collective.
     """
     if comm.rank == 0:
         consume(*arrays)

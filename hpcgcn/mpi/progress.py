@@ -18,12 +18,12 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-# Below the 64 KiB up to which MPI over TCP sends at once; longer ones wait for the receiver's answer.
+# Below the 64 KiB up to which MPI over TCP sends at once; longer ones wait for the receiver.
 PIECE_BYTES = 60 * 1024
-LOCAL_PIECE_BYTES = 1 << 20          # within a host, where handling a piece costs more than moving it
+LOCAL_PIECE_BYTES = 1 << 20          # within a host: handling a piece costs more than moving it
 MOST_PIECES = 4096                   # of one message
 LEAST_WINDOW, MOST_WINDOW = 1 << 17, 1 << 24
-WATCHED = 16                         # pieces of a message whose arrival is tested: they arrive in order
+WATCHED = 16                         # pieces of a message that are tested: they arrive in order
 PAUSE_SECONDS = 0.25                 # how long halo rows make room for an all-reduce
 
 
@@ -55,7 +55,7 @@ def cut(buffer, local: bool = False) -> list:
 
 
 class Transfer:
-    """Messages from and to all peers of one exchange: built once, then started and waited for as one."""
+    """Messages from and to all peers of an exchange: built once, started and waited for as one."""
 
     def __init__(self, runtime, receives: list, sends: list):
         """receives, sends: (bytes as MPI sees them, peer, tag). An empty message is not sent."""
@@ -63,7 +63,8 @@ class Transfer:
         self.n_open = 0
         self.receives, self.watched = [], []
         for data, peer, tag in receives:
-            pieces = [Piece(self, comm.Recv_init(part, peer, tag)) for part in cut(data, local[peer])]
+            parts = cut(data, local[peer])
+            pieces = [Piece(self, comm.Recv_init(part, peer, tag)) for part in parts]
             for piece, successor in zip(pieces, pieces[WATCHED:]):
                 piece.successor = successor
             self.receives += pieces
@@ -85,7 +86,7 @@ class Transfer:
         """Return when everything has arrived and has been sent."""
         while self.n_open:
             if not self.engine.test():
-                os.sched_yield()             # where ranks share a core, the one that is waited for gets it
+                os.sched_yield()         # where ranks share a core, the one waited for gets it
             self.engine.hand_over()
 
     def free(self):
@@ -96,7 +97,7 @@ class Transfer:
 
 
 class ProgressEngine:
-    """The messages of a run that are on their way: those that MPI has got, and those that wait for room.
+    """The messages of a run that are in flight: those MPI has got, and those that wait for room.
 
     One serves all communicators of a run: whoever waits for one message keeps the others moving.
     """
@@ -105,7 +106,7 @@ class ProgressEngine:
         self.heartbeat = heartbeat
         self.transfers = set()                  # whose requests are not freed yet
         self.window = 8 * LEAST_WINDOW          # bytes that MPI gets before earlier ones are gone
-        self._held_back = deque()               # pieces that MPI has not got yet, in the order of their start
+        self._held_back = deque()               # pieces that MPI has not got yet, in order
         self._requests, self._pieces = [], []   # what is tested: requests, and the piece of each
         self._handed_over = 0                   # bytes to send among them
 
@@ -133,8 +134,8 @@ class ProgressEngine:
     def test(self) -> bool:
         """Let MPI work once; was any piece through?
 
-        Testsome even where one could wait: Waitsome of Open MPI 5.0.11 at times never returned, both
-        ranks in it.
+        Testsome even where one could wait: Waitsome of Open MPI 5.0.11 at times never returned,
+        with both ranks in it.
         """
         from mpi4py import MPI
         done = MPI.Request.Testsome(self._requests)
@@ -142,7 +143,7 @@ class ProgressEngine:
         return bool(done)
 
     def _adapt(self):
-        """A window that emptied since the last test was too small; one still half full is too large."""
+        """A window that emptied since the last test was too small; if half full, too large."""
         if self._handed_over == 0:
             self.window = min(2 * self.window, MOST_WINDOW)
         elif self._handed_over > self.window // 2:
@@ -157,14 +158,17 @@ class ProgressEngine:
             self._watch(piece)
 
     def sum_in_place(self, comm, arrays):
-        """Add up host arrays over all ranks. Halo rows make room for it, unless it takes long: then a rank is late."""
+        """Add up host arrays over all ranks.
+
+        Halo rows make room for it, unless it takes long: then a rank is late.
+        """
         from mpi4py import MPI
         requests = [comm.Iallreduce(MPI.IN_PLACE, array) for array in arrays]
         pause_ends = time.perf_counter() + PAUSE_SECONDS
         while not MPI.Request.Testall(requests):
             self.progress(hand_over=time.perf_counter() > pause_ends)
             os.sched_yield()
-        self.progress()                              # the network is free again: the optimiser need not be done first
+        self.progress()                  # the network is free again: not only after the optimiser
 
     def close(self):
         """Wait for what is in flight and free all requests. All ranks do so together."""

@@ -16,10 +16,11 @@ FIRST_TAG = large.TAG + 1
 
 
 class Runtime:
-    """A run's communicator, a duplicate of the one given, with the state that belongs to it. Collective.
+    """A run's communicator, a duplicate of the one given, with the state that belongs to it.
 
     Runtimes of parts of its ranks (`split`) have communicators and tags of their own, and share
-    progress and heartbeat. `close` (or the end of a `with` block) gives everything back.
+    progress and heartbeat. `close` (or the end of a `with` block) gives everything back. Making and
+    closing one is collective.
     """
 
     def __init__(self, comm, parent: Runtime | None = None):
@@ -29,13 +30,13 @@ class Runtime:
         self.heartbeat = parent.heartbeat if parent else Heartbeat()
         self.engine = parent.engine if parent else ProgressEngine(self.heartbeat)
         hosts = self.comm.allgather(MPI.Get_processor_name())
-        self.shares_host = [host == hosts[self.rank] for host in hosts]      # of each rank, with this one
+        self.shares_host = [host == hosts[self.rank] for host in hosts]      # each rank, with this
         self._largest_tag = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)      # it alone has this attribute
         self._n_tags = Counter()             # allotted so far, of each peer
         self._parent, self._parts, self._open = parent, [], True
 
     def split(self, colour: int) -> Runtime:
-        """The runtime of those ranks that give the same colour, in the order of their ranks. Collective."""
+        """The runtime of the ranks that give the same colour, in their order. Collective."""
         comm = self.comm.Split(colour, self.rank)
         self._parts.append(Runtime(comm, parent=self))
         comm.Free()
@@ -44,18 +45,19 @@ class Runtime:
     def tag(self, peer: int) -> int:
         """A tag that no other messages between this rank and the peer carry.
 
-        Both ends count: they must ask for their tags in the same order. That way ranks need not agree
-        with third ones, and may have exchanges that others have not.
+        Both ends count: they must ask for their tags in the same order. That way ranks need not
+        agree with third ones, and may have exchanges that others have not.
         """
         tag = FIRST_TAG + self._n_tags[peer]
         if tag > self._largest_tag:
-            raise ConfigError(f"more exchanges between ranks {self.rank} and {peer} than this MPI library has tags "
-                              f"({self._largest_tag}): use fewer chunks, blocks or layers")
+            raise ConfigError(f"more exchanges between ranks {self.rank} and {peer} than this MPI "
+                              f"library has tags ({self._largest_tag}): use fewer chunks, blocks "
+                              f"or layers")
         self._n_tags[peer] += 1
         return tag
 
     def progress(self):
-        """Let MPI move what can be moved now. Called after a block of work, so it counts as a heartbeat."""
+        """Let MPI move what can be moved now. Called after a block of work: it is a heartbeat."""
         self.heartbeat.beat()
         self.engine.progress()
 
@@ -65,7 +67,7 @@ class Runtime:
             self.engine.sum_in_place(self.comm, arrays)
 
     def close(self):
-        """Wait for what is in flight, free requests and communicators. Collective; a second call does nothing."""
+        """Wait for what is in flight; free requests and communicators. Twice does no harm."""
         if not self._open:
             return
         self._open = False

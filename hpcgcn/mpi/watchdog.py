@@ -1,9 +1,11 @@
-"""Ends a job that has come to a standstill, with a message that names the rank and host that hold it up.
+"""Ends a job that makes no progress, with a message that names the rank and host that hold it up.
 
-Every rank has a thread that writes a heartbeat file each second: a count, and where the rank is. If a rank's own work makes
-no progress for the stall limit, its thread looks at everyone's files: a count that stands still belongs to a process that is
-stopped or gone. Files, because they need neither MPI (which is what hangs) nor open ports, and because all ranks must share
-the run's folder for checkpoints anyway. Counts are compared with this rank's own clock, so clocks of hosts need not agree.
+Every rank has a thread that writes a heartbeat file each second: a count, and where the rank is. If
+a rank's own work makes no progress for the stall limit, its thread looks at everyone's files: a
+count that stands still belongs to a process that is stopped or gone. Files, because they need
+neither MPI (which is what hangs) nor open ports, and because all ranks must share the run's folder
+for checkpoints anyway. Counts are compared with this rank's own clock, so clocks of hosts need not
+agree.
 """
 
 from __future__ import annotations
@@ -23,10 +25,10 @@ from hpcgcn.mpi.progress import Heartbeat
 log = logging.getLogger(__name__)
 
 BEAT_SECONDS = 1.0
-LEAST_SILENCE, MOST_SILENCE = 3.0, 60.0      # how long a rank must give no beat to count as silent: file systems may be slow
-START_PATIENCE = 10                  # times the limit before and after the epochs: reading and partitioning make no progress
-SPEAKER_SECONDS = 10.0               # how long the other ranks leave the word to the lowest that is alive
-ABORT_SECONDS = 10                   # after which a rank that could not end the job ends at least itself
+LEAST_SILENCE, MOST_SILENCE = 3.0, 60.0      # without a beat, to count as silent: files may be slow
+START_PATIENCE = 10                  # times the limit before and after the epochs, without progress
+SPEAKER_SECONDS = 10.0               # how long the lowest living rank may take to end the job
+ABORT_SECONDS = 10                   # after which a rank that could not end the job ends itself
 EXIT_STALLED = 1
 LINE_BYTES = 256                     # of a heartbeat file
 FOLDER = ".heartbeat-"
@@ -34,22 +36,23 @@ STALE_SECONDS = 3600.0               # the age at which a folder of a job that w
 
 
 class Watchdog:
-    """Watches over a block of code that all ranks run together. A limit of 0 seconds watches nothing. Collective."""
+    """Watches a block of code that all ranks run together; limit 0: not at all. Collective."""
 
     def __init__(self, comm, output: str, limit: float, heartbeat: Heartbeat):
-        """output: a folder that all ranks can write to; it is made if need be. heartbeat: of this rank's work."""
+        """output: a folder for all ranks, made if need be. heartbeat: of this rank's work."""
         self.comm, self.limit, self.rank, self.heartbeat = comm, limit, comm.rank, heartbeat
         self.output, self.folder, self._is_new = output, "", False
         self.host, self.hosts = socket.gethostname(), []
         self.where = "starting"
-        self.patience = START_PATIENCE       # times the limit that all ranks together may make no progress
+        self.patience = START_PATIENCE       # times the limit that no rank may make progress
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def __enter__(self) -> Watchdog:
         if self.limit and self.comm.size > 1:
             self._is_new = not os.path.isdir(self.output)
-            told = self.comm.allgather((self.host, _make_folder(self.output) if self.rank == 0 else ""))
+            mine = self.host, _make_folder(self.output) if self.rank == 0 else ""
+            told = self.comm.allgather(mine)
             self.hosts, self.folder = [host for host, _ in told], told[0][1]
         if self.folder:
             self._write(0)
@@ -73,12 +76,12 @@ class Watchdog:
         yield
         self.patience, self.where = START_PATIENCE, "ending"
 
-    # -- heartbeats -----------------------------------------------------------------------------------------------------
+    # -- heartbeats ---------------------------------------------------------------------------
     def _path(self, rank: int) -> str:
         return os.path.join(self.folder, f"rank-{rank}")
 
     def _write(self, count: int):
-        """In place: network file systems show a new content sooner than a new file under an old name."""
+        """In place: network file systems show new content sooner than a new file of that name."""
         line = f"{count} {self.where}".encode()[:LINE_BYTES - 1].ljust(LINE_BYTES - 1) + b"\n"
         try:
             descriptor = os.open(self._path(self.rank), os.O_WRONLY | os.O_CREAT, 0o644)
@@ -87,7 +90,7 @@ class Watchdog:
             finally:
                 os.close(descriptor)
         except OSError:
-            pass                     # a full disk is for the checkpoint to report, not for a heartbeat
+            pass                     # a full disk is for the checkpoint to report
 
     def _read_all(self) -> dict[int, tuple[str, str]]:
         """{rank: (count, where it is)}"""
@@ -101,7 +104,7 @@ class Watchdog:
                 found[rank] = ("", "starting or ending")
         return found
 
-    # -- the thread ------------------------------------------------------------------------------------------------------
+    # -- the thread ---------------------------------------------------------------------------
     def _watch(self):
         seen, since, self._count, next_look = self.heartbeat.count, time.monotonic(), 0, self.limit
         while not self._end.wait(BEAT_SECONDS):
@@ -111,14 +114,14 @@ class Watchdog:
                 seen, since, next_look = self.heartbeat.count, time.monotonic(), self.limit
             elif waited > next_look:
                 self._judge(waited)
-                next_look *= 1.5         # while others read or partition: all look at all files, so not too often
+                next_look *= 1.5         # all look at all files while others read or partition
 
     def _beat(self):
         self._count += 1
         self._write(self._count)
 
     def _judge(self, waited: float):
-        """No heartbeat here for too long: find out who is silent, say so, and end the job; unless progress was made meanwhile."""
+        """No heartbeat here for too long: name who is silent and end the job, unless one comes."""
         before, seen = self._read_all(), self.heartbeat.count
         silence = min(max(self.limit / 5, LEAST_SILENCE), MOST_SILENCE)
         for _ in range(round(silence / BEAT_SECONDS)):
@@ -135,24 +138,31 @@ class Watchdog:
     def _end_job(self, waited: float, silent: list[int], beats: dict):
         speaker = min(set(beats) - set(silent), default=self.rank)
         if self.rank != speaker:
-            time.sleep(SPEAKER_SECONDS)          # it ends the job, this rank included; if it does not, speak up here
+            time.sleep(SPEAKER_SECONDS)          # it ends the job; if it does not, this rank will
         log.error("%s", self._message(waited, silent, beats))
-        time.sleep(BEAT_SECONDS)                 # launchers drop what is still on its way when a job is aborted
+        time.sleep(BEAT_SECONDS)                 # launchers drop output at an abort
         signal.alarm(ABORT_SECONDS)              # its launcher may be out of reach
         self.comm.Abort(EXIT_STALLED)
 
     def _message(self, waited: float, silent: list[int], beats: dict) -> str:
-        names = ", ".join(f"rank {rank} on host {self.hosts[rank]} ({beats[rank][1]})" for rank in silent)
+        names = ", ".join(f"rank {rank} on host {self.hosts[rank]} ({beats[rank][1]})"
+                          for rank in silent)
         if silent:
-            return (f"no progress for {waited:.0f} s: {names} gives no sign of life (stopped, out of memory, or its host is gone); "
-                    f"ending the job; start it again with --resume auto")
-        places = ", ".join(f"rank {rank} on host {self.hosts[rank]}: {where}" for rank, (_, where) in beats.items())
-        return (f"no progress for {waited:.0f} s although all ranks are alive ({places}): a link may be down or very slow; "
-                f"ending the job; a longer --stall-timeout waits longer, --resume auto goes on from the last checkpoint")
+            return (f"no progress for {waited:.0f} s: {names} gives no sign of life (stopped, out "
+                    f"of memory, or its host is gone); ending the job; start it again with "
+                    f"--resume auto")
+        places = ", ".join(f"rank {rank} on host {self.hosts[rank]}: {where}"
+                           for rank, (_, where) in beats.items())
+        return (f"no progress for {waited:.0f} s although all ranks are alive ({places}): a link "
+                f"may be down or very slow; ending the job; a longer --stall-timeout waits longer, "
+                f"--resume auto goes on from the last checkpoint")
 
 
 def _make_folder(output: str) -> str:
-    """A new folder for the heartbeats of one job, or "" if there is no place; those of jobs that were killed are removed."""
+    """A new folder for the heartbeats of one job, or "" if there is no place.
+
+    Those of jobs that were killed are removed.
+    """
     folder = os.path.join(output, FOLDER + secrets.token_hex(4))
     try:
         os.makedirs(folder)
@@ -174,7 +184,8 @@ def _remove_beats(folder: str):
 
 
 def _newest_beat(folder: str) -> float:
-    return max([os.path.getmtime(folder), *(entry.stat().st_mtime for entry in os.scandir(folder))])
+    times = (entry.stat().st_mtime for entry in os.scandir(folder))
+    return max([os.path.getmtime(folder), *times])
 
 
 def _quietly(function, path: str):

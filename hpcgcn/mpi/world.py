@@ -19,18 +19,21 @@ from hpcgcn.mpi.launcher import SPEAKER_SECONDS, check_size, launched_rank
 
 log = logging.getLogger(__name__)
 
-# Exit code of a run that stopped early at an epoch boundary, with a checkpoint: "run me again" (EX_TEMPFAIL).
+# Exit code of a run that stopped early, with a checkpoint: "run me again" (EX_TEMPFAIL).
 EXIT_RUN_AGAIN = 75
 
 
 def world():
     """COMM_WORLD; the first call initialises MPI, so only commands that need it call this."""
-    # Open MPI's one-sided UCX component complains about itself wherever windows are made; shared memory does not need it.
+    # Open MPI's one-sided UCX component complains about itself wherever windows are made; shared
+    # memory does not need it.
     os.environ.setdefault("OMPI_MCA_osc", "^ucx")
-    # Over TCP the others often notice a dead rank before its launcher does, and would be blamed for the end that they bring.
+    # Over TCP the others often notice a dead rank before its launcher does, and would be blamed for
+    # the end of the job.
     os.environ.setdefault("OMPI_MCA_mpi_abort_delay", "2")
-    # Rabenseifner's sum. Below 4 ranks or a few MB Open MPI 5 reduces to one rank and broadcasts: over a link of 200 Mb/s 2.8 MB
-    # took twice as long as the rate allows with 2 ranks, 2.6 times with 4; this one takes what the rate allows.
+    # Rabenseifner's all-reduce. Below 4 ranks or a few MB Open MPI 5 reduces to one rank and
+    # broadcasts: over a link of 200 Mb/s 2.8 MB took twice as long as the rate allows with 2 ranks,
+    # 2.6 times with 4; this one takes what the rate allows.
     os.environ.setdefault("OMPI_MCA_coll_libnbc_iallreduce_algorithm", "3")
     from mpi4py import MPI
     try:
@@ -55,9 +58,10 @@ def local_rank(comm) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def collective_errors(comm):
-    """Run a block that may fail on some ranks only: if it fails on any, every rank raises the same error.
+    """Run a block that may fail on some ranks only: if on any, every rank raises the same error.
 
-    The message of the lowest rank that failed counts. Other exceptions than HpcgcnError pass through and abort the job.
+    The message of the lowest rank that failed counts. Other exceptions than HpcgcnError pass
+    through and abort the job.
     """
     error = None
     try:
@@ -68,7 +72,7 @@ def collective_errors(comm):
     failed = [verdict for verdict in verdicts if verdict is not None]
     if failed:
         kind, message, who = failed[0]
-        # What fails on all ranks alike is the job's matter; anything else is a rank's own, so say whose.
+        # What fails on all ranks alike concerns the job; else name the rank.
         alike = len(failed) == comm.size and len({text for _, text, _ in failed}) == 1
         raise _agreed(kind, message if alike else f"{message} [{who}]") from None
 
@@ -90,7 +94,7 @@ def here(comm) -> str:
 
 
 def on_root(comm, function, *args):
-    """Call a function on rank 0, which speaks for the job, and give its result to all; its HpcgcnError is raised on all."""
+    """Call a function on rank 0; all ranks get its result, or raise its HpcgcnError. Collective."""
     result = error = None
     if comm.rank == 0:
         try:
@@ -108,9 +112,10 @@ def on_root(comm, function, *args):
 def run_ranks(function, *args, patience: float = 0.0) -> int:
     """Run a command's body on all ranks and return the exit code.
 
-    A mistake that all ranks agree on is printed once, by rank 0. Anything else aborts all ranks at once, because the
-    others may be waiting for this one. While MPI starts or ends, a rank that waits for the others for `patience` seconds is
-    ended by an alarm, and its launcher says so: no thread of Python runs then. 0 waits for ever.
+    An error that all ranks agree on is printed once, by rank 0. Anything else aborts all ranks at
+    once, because the others may be waiting for this one. While MPI starts or ends, a rank that
+    waits for the others for `patience` seconds is ended by an alarm, and its launcher says so: no
+    thread of Python runs then. 0 waits for ever.
     """
     signal.alarm(math.ceil(patience))
     comm = world()
@@ -143,7 +148,7 @@ def _run_body(comm, function, *args) -> int:
                   "--resume auto goes on from the last checkpoint", here(comm),
                   error or "no more to be had")
         comm.Abort(1)
-    except BaseException:                # noqa: BLE001 - the other ranks must not be left waiting, whatever it was
+    except BaseException:                # noqa: BLE001 - the other ranks must not be left waiting
         log.error("%s failed:\n%s", here(comm), traceback.format_exc())
         comm.Abort(1)
     return 1

@@ -13,7 +13,8 @@ WIDTH, N_ROWS = 11, 9
 BACKEND = ReferenceBackend(np.float32)
 CODECS = {
     "fp32": (make_codec("fp32"), Schedule(1)), "fp16": (make_codec("fp16"), Schedule(1)),
-    "bf16": (make_codec("bf16"), Schedule(1)), "1bit": (make_codec("1bit", nearest=True), Schedule(1)),
+    "bf16": (make_codec("bf16"), Schedule(1)),
+    "1bit": (make_codec("1bit", nearest=True), Schedule(1)),
     "4bit": (make_codec("4bit", wide_parameters=True), Schedule(4)),
     "bits-rising": (make_codec("bits"), Steps([(0, 2), (2, 8), (4, 32)])),
     "subset": (make_codec("subset"), Schedule(3)), "nodes": (make_codec("nodes"), Schedule(2)),
@@ -27,12 +28,13 @@ def nothing() -> Rows:
 
 def ends(codec: str, index=None, columns: slice | None = None, width: int = WIDTH, **settings):
     """(sender, receiver) of one route: rows 2:11 of an array, or those of an index."""
-    ids = np.arange(40, 40 + N_ROWS, dtype=np.int64) if index is None else 40 + index.astype(np.int64)
+    ids = 40 + (np.arange(N_ROWS) if index is None else index).astype(np.int64)
     rows, policy = Rows(index, ids, ids), Policy(*CODECS[codec], **settings)
     out_width = None if columns is None else columns.stop - columns.start
     source = slice(2, 2 + N_ROWS) if index is None else None
     there = Route(1, rows, source, nothing(), None, columns, out_width, None, out_stream=3)
-    here = Route(0, nothing(), slice(0, 0), Rows(None, ids, ids), slice(0, len(ids)), None, None, out_width, in_stream=3)
+    here = Route(0, nothing(), slice(0, 0), Rows(None, ids, ids), slice(0, len(ids)),
+                 in_width=out_width, in_stream=3)
     return (Compressor(BACKEND, policy, [there], width, seed=5, layer=2),
             Compressor(BACKEND, policy, [here], width, seed=5, layer=2))
 
@@ -103,7 +105,8 @@ def test_error_feedback_sends_later_what_was_lost(codec):
         send(sender, receiver, x, epoch, target)
         given, got = given + x[2:], got + target
         np.testing.assert_allclose(given - got, sender.coding.memory[0], atol=1e-4)
-    assert sender.remembers and list(sender.state_arrays()) == ["memory_1"] and not receiver.coding.memory[0].size
+    assert sender.remembers and list(sender.state_arrays()) == ["memory_1"]
+    assert not receiver.coding.memory[0].size
 
 
 @pytest.mark.parametrize("codec", LOSSY)
@@ -146,14 +149,16 @@ def test_streams_draw_their_own_rounding():
     for stream in (1, 2, 1):
         ids = np.arange(N_ROWS, dtype=np.int64)
         route = Route(1, Rows(None, ids, ids), slice(0, N_ROWS), nothing(), None, out_stream=stream)
-        compressor = Compressor(BACKEND, Policy(make_codec("2bit"), Schedule(2)), [route], WIDTH, seed=1, layer=1)
+        policy = Policy(make_codec("2bit"), Schedule(2))
+        compressor = Compressor(BACKEND, policy, [route], WIDTH, seed=1, layer=1)
         compressor.begin(3)
         messages.append(np.zeros(compressor.sizes(0)[0], np.uint8))
         compressor.encode(0, rows_of(0, N_ROWS), messages[-1])
     assert (messages[0] == messages[2]).all() and (messages[0] != messages[1]).any()
 
 
-@pytest.mark.parametrize("codec, parameters", [("fp32", 0), ("1bit", 4 * N_ROWS), ("4bit", 8 * N_ROWS), ("subset", 0)])
+@pytest.mark.parametrize("codec, parameters", [("fp32", 0), ("1bit", 4 * N_ROWS),
+                                               ("4bit", 8 * N_ROWS), ("subset", 0)])
 def test_overheads_are_counted(codec, parameters):
     sender, _ = ends(codec)
     sender.begin(0)

@@ -1,4 +1,4 @@
-"""A channel alone: bytes of any length to and from all ranks, this one included, from buffers or in place."""
+"""A channel alone: bytes of any length to and from all ranks, itself included."""
 
 import numpy as np
 import pytest
@@ -56,7 +56,8 @@ def run_turn(channel, rank: int, turn: int):
     channel.wait()
     assert not channel.in_flight
     for k, peer in enumerate(channel.peers):
-        np.testing.assert_array_equal(channel.incoming(k), content(peer, rank, turn, size_of(peer, rank, turn)))
+        expected = content(peer, rank, turn, size_of(peer, rank, turn))
+        np.testing.assert_array_equal(channel.incoming(k), expected)
 
 
 def test_messages_of_changing_length_arrive_whole(comm, runtime):
@@ -93,16 +94,17 @@ def test_the_backend_hears_of_each_message_in_order(comm, runtime):
 
 
 def test_rows_in_place_are_not_copied(comm, runtime):
-    """Sent from the source's own memory, received in the target's own; other peers' messages have buffers."""
+    """Sent from the source's own memory, received in the target's; odd ranks have buffers."""
     backend, n = ReferenceBackend(np.float32), 50
     source, target = (np.zeros((comm.size, n), np.float32) for _ in range(2))
-    ends = [backend.message_over(array[k]) if k % 2 == 0 else None for array in (source, target) for k in range(comm.size)]
-    channel = Channel(runtime, backend, list(range(comm.size)), ends[:comm.size], ends[comm.size:])
+    sent_from, received_in = ([backend.message_over(array[k]) if k % 2 == 0 else None
+                               for k in range(comm.size)] for array in (source, target))
+    channel = Channel(runtime, backend, list(range(comm.size)), sent_from, received_in)
     for turn in range(3):
         source[:] = [[100 * turn + 10 * comm.rank + peer] * n for peer in range(comm.size)]
         for k in range(comm.size):
             data = channel.reserve(k, 4 * n, 4 * n)
-            # The two ends need not do the same: one may send in place what the other receives in a buffer.
+            # The two ends need not do the same: one sends in place, the other receives in a buffer.
             assert (data is None) == (k % 2 == 0)
             if data is not None:
                 data[:] = source[k].view(np.uint8)
@@ -112,7 +114,8 @@ def test_rows_in_place_are_not_copied(comm, runtime):
         for k in range(comm.size):
             data = channel.incoming(k)
             found = target[k] if data is None else data.view(np.float32)
-            assert (data is None) == (k % 2 == 0) and (found == 100 * turn + 10 * k + comm.rank).all()
+            assert (data is None) == (k % 2 == 0)
+            assert (found == 100 * turn + 10 * k + comm.rank).all()
     channel.close()
 
 
@@ -136,7 +139,8 @@ def test_close_awaits_what_is_in_flight(comm, runtime):
 
 
 def test_two_channels_between_the_same_ranks_do_not_mix(comm, runtime):
-    one, other = (Channel(runtime, ReferenceBackend(np.float32), list(range(comm.size))) for _ in range(2))
+    everyone = list(range(comm.size))
+    one, other = (Channel(runtime, ReferenceBackend(np.float32), everyone) for _ in range(2))
     for mark, channel in ((1, one), (2, other)):
         for k in range(comm.size):
             channel.reserve(k, 1000, 1000)[:] = mark
@@ -144,5 +148,6 @@ def test_two_channels_between_the_same_ranks_do_not_mix(comm, runtime):
         channel.start()
     other.wait()
     one.wait()
-    assert all((one.incoming(k) == 1).all() and (other.incoming(k) == 2).all() for k in range(comm.size))
+    for k in everyone:
+        assert (one.incoming(k) == 1).all() and (other.incoming(k) == 2).all()
     one.close(), other.close()

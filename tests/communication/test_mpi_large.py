@@ -1,7 +1,8 @@
 """Arrays in pieces: every byte arrives, whatever the sizes of arrays and pieces.
 
-By hand, with two ranks and about 14 GiB of memory: `mpiexec -n 2 python tests/communication/test_mpi_large.py` sends
-arrays above 2 GiB in each of the ways.
+By hand, with two ranks and about 14 GiB of memory, arrays above 2 GiB in each of the ways:
+
+    mpiexec -n 2 python tests/communication/test_mpi_large.py
 """
 
 import dataclasses
@@ -46,11 +47,13 @@ def test_what_cannot_be_sent_as_bytes_is_refused():
 def test_exchange_between_all_ranks(comm):
     """Each rank sends every rank, itself too, an array of a size of its own."""
     n = {(a, b): (a * 5 + b * 3) % 11 for a in range(comm.size) for b in range(comm.size)}
-    sends = [(filled((n[comm.rank, peer], 3), np.float64, comm.rank * 10 + peer), peer) for peer in range(comm.size)]
+    sends = [(filled((n[comm.rank, peer], 3), np.float64, comm.rank * 10 + peer), peer)
+             for peer in range(comm.size)]
     received = [np.full((n[peer, comm.rank] + 1, 3), -1.0) for peer in range(comm.size)]
     large.exchange(comm, [(array[:-1], peer) for peer, array in enumerate(received)], sends)
     for peer, array in enumerate(received):
-        np.testing.assert_array_equal(array[:-1], filled((n[peer, comm.rank], 3), np.float64, peer * 10 + comm.rank))
+        expected = filled((n[peer, comm.rank], 3), np.float64, peer * 10 + comm.rank)
+        np.testing.assert_array_equal(array[:-1], expected)
         assert (array[-1] == -1).all(), "written past the end"
 
 
@@ -73,8 +76,9 @@ class Found:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_an_object_with_arrays_is_the_same_on_all_ranks(comm, shape):
-    made = Found(filled(shape, np.int64, 3), [filled(shape, np.float32, 4).T, np.arange(30)[::3]], "text" * 50)
-    found = large.bcast_object(comm, made if comm.rank == comm.size - 1 else None, root=comm.size - 1)
+    chunks, last = [filled(shape, np.float32, 4).T, np.arange(30)[::3]], comm.size - 1
+    made = Found(filled(shape, np.int64, 3), chunks, "text" * 50)
+    found = large.bcast_object(comm, made if comm.rank == last else None, root=last)
     assert found.name == made.name
     for mine, expected in zip((found.order, *found.chunks), (made.order, *made.chunks)):
         assert mine.dtype == expected.dtype
@@ -88,7 +92,8 @@ def test_results_of_the_root_are_for_all(comm, thing):
 
 
 def test_allgather_of_arrays_of_all_lengths(comm):
-    for lengths in ([3] * comm.size, [0] * comm.size, [5 * rank for rank in range(comm.size)], [40] + [0] * (comm.size - 1)):
+    n = comm.size
+    for lengths in ([3] * n, [0] * n, [5 * rank for rank in range(n)], [40] + [0] * (n - 1)):
         found = large.allgather(comm, filled((lengths[comm.rank], 2), np.int64, comm.rank))
         assert len(found) == comm.size
         for rank, array in enumerate(found):
@@ -101,14 +106,17 @@ def test_gathered_rows_arrive_in_blocks_rank_by_rank(comm, width, piece_bytes):
     ids = filled((n_rows[comm.rank],), np.int64, comm.rank)
     rows = filled((n_rows[comm.rank], *width), np.float32, 50 + comm.rank)
     found = []
-    large.gather_rows(comm, (ids, rows), (lambda *block: found.append(block)) if comm.rank == 0 else None)
+    large.gather_rows(comm, (ids, rows), lambda *block: found.append(block))
     if comm.rank == 0:
         blocks = found[1:]                               # the first is its own, as it is
-        assert all(sum(part.nbytes for part in block) <= max(piece_bytes, 8 + 4 * 3) for block in blocks)
-        for part, at in ((0, 0), (1, 50)):
-            expected = [filled((n_rows[rank],) if part == 0 else (n_rows[rank], *width), np.int64 if part == 0 else np.float32,
-                               at + rank) for rank in range(comm.size)]
-            np.testing.assert_array_equal(np.concatenate([block[part] for block in found]), np.concatenate(expected))
+        bound = max(piece_bytes, 8 + 4 * 3)
+        assert all(sum(part.nbytes for part in block) <= bound for block in blocks)
+        for part, (shape, dtype, seed) in enumerate((((), np.int64, 0), (width, np.float32, 50))):
+            expected = [filled((n, *shape), dtype, seed + rank) for rank, n in enumerate(n_rows)]
+            gathered = np.concatenate([block[part] for block in found])
+            np.testing.assert_array_equal(gathered, np.concatenate(expected))
+    else:
+        assert not found
 
 
 def above_two_gib(comm):
@@ -117,8 +125,9 @@ def above_two_gib(comm):
     mine = np.resize(np.arange(256, dtype=np.uint8), n) if comm.rank == 0 else np.zeros(n, np.uint8)
 
     def check(array, what):
-        assert len(array) == n and array[-1] == (n - 1) % 256 and array[1 << 31] == 0 and array[(1 << 31) + 77] == 77, what
-        assert int(array[::4099].sum(dtype=np.int64)) == int((np.arange(0, n, 4099) % 256).sum()), what
+        assert len(array) == n and array[-1] == (n - 1) % 256 and array[(1 << 31) + 77] == 77, what
+        expected = int((np.arange(0, n, 4099) % 256).sum())
+        assert int(array[::4099].sum(dtype=np.int64)) == expected, what
         comm.Barrier()
         print(f"rank {comm.rank}: {what}: {n} bytes are right", flush=True)
 

@@ -20,10 +20,12 @@ class Ring:
 
     def __init__(self, runtime, mark: int):
         self.mark, n = mark, runtime.size
-        self.sent, self.received = np.full(N_BYTES, 10 * runtime.rank + mark, np.uint8), np.zeros(N_BYTES, np.uint8)
+        self.sent = np.full(N_BYTES, 10 * runtime.rank + mark, np.uint8)
+        self.received = np.zeros(N_BYTES, np.uint8)
         to, self.source = (runtime.rank + 1) % n, (runtime.rank - 1) % n
         tags = {peer: runtime.tag(peer) for peer in {to, self.source}}
-        self.transfer = Transfer(runtime, [(self.received, self.source, tags[self.source])], [(self.sent, to, tags[to])])
+        self.transfer = Transfer(runtime, [(self.received, self.source, tags[self.source])],
+                                 [(self.sent, to, tags[to])])
 
     def check(self):
         assert (self.received == 10 * self.source + self.mark).all()
@@ -37,7 +39,7 @@ def test_no_two_exchanges_of_a_pair_have_the_same_tag(comm, runtime):
 
 
 def test_a_tag_depends_on_the_two_ranks_alone(comm, runtime):
-    """Ranks of a pipeline have exchanges that others have not: the last rank here has some more with the first."""
+    """Ranks of a pipeline have exchanges that others have not: here the last, with the first."""
     last = comm.size - 1
     mine = {peer: runtime.tag(peer) for peer in range(comm.size)}
     if comm.rank in (0, last) and last > 0:
@@ -54,7 +56,7 @@ def test_more_tags_than_mpi_has_are_refused(runtime):
 
 
 def test_two_runtimes_of_one_communicator_do_not_meet(comm):
-    """Messages of both are under way at once, with the same tags, and are awaited in another order."""
+    """Messages of both are in flight at once, with the same tags, and awaited in another order."""
     with Runtime(comm) as one, Runtime(comm) as other:
         rings = [Ring(one, 1), Ring(other, 2)]
         for ring in rings:
@@ -87,7 +89,8 @@ def test_close_awaits_what_is_in_flight_and_frees_all(comm):
     ring.transfer.start()
     runtime.close()
     ring.check()
-    assert all(piece.request == MPI.REQUEST_NULL for piece in ring.transfer.sends + ring.transfer.receives)
+    pieces = ring.transfer.sends + ring.transfer.receives
+    assert pieces and all(piece.request == MPI.REQUEST_NULL for piece in pieces)
     assert runtime.comm == part.comm == MPI.COMM_NULL and not runtime.engine.transfers
     runtime.close()                                       # a second time does nothing
 
@@ -103,16 +106,17 @@ def test_the_heartbeat_counts_blocks_and_messages(comm, runtime):
 
 @pytest.mark.parametrize("method", ["pipegcn", "gnnpipe-hybrid", "mixgcn"])
 def test_runs_in_one_process_one_after_the_other_and_on_parts_of_the_ranks(comm, tmp_path, method):
-    """What a run leaves behind changes no later one, and two halves of a job train for themselves."""
+    """What a run leaves behind changes no later one; halves of a job train for themselves."""
     from hpcgcn.graph.store import write_graph
     folder = comm.bcast(str(tmp_path))
     path = f"{folder}/graph-{comm.rank}.h5"
     write_graph(path, random_graph())
 
     def final_loss(on, name):
-        settings = {"epochs": 3, "layers": 3, "quiet": True, "output": folder, "name": name, "method": method, "chunks": 4 * on.size}
-        if "gnnpipe" not in method:
-            del settings["chunks"]
+        settings = {"epochs": 3, "layers": 3, "quiet": True, "output": folder, "name": name,
+                    "method": method}
+        if "gnnpipe" in method:
+            settings["chunks"] = 4 * on.size
         train_model(on.bcast(path), make_config(settings), on)
         return open(f"{folder}/{name}/metrics.csv").read().splitlines()[-1].split(",")[1]
 

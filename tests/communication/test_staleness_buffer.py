@@ -17,11 +17,13 @@ def routes() -> list[Route]:
     """Two peers: rows 0:2 and rows 2:5."""
     ids = np.arange(5, dtype=np.int64)
     none = Rows(None, ids[:0], ids[:0])
-    return [Route(peer, none, slice(0, 0), Rows(None, ids[at], ids[at]), at) for peer, at in ((3, slice(0, 2)), (7, slice(2, 5)))]
+    return [Route(peer, none, slice(0, 0), Rows(None, ids[at], ids[at]), at)
+            for peer, at in ((3, slice(0, 2)), (7, slice(2, 5)))]
 
 
 def make(**settings) -> StalenessBuffer:
-    return StalenessBuffer(BACKEND, Policy(make_codec("fp32"), Schedule(1), **settings), routes(), SHAPE)
+    policy = Policy(make_codec("fp32"), Schedule(1), **settings)
+    return StalenessBuffer(BACKEND, policy, routes(), SHAPE)
 
 
 def receive(buffer, epoch: int):
@@ -86,9 +88,10 @@ def test_stale_epochs_use_the_average_and_synchronous_ones_the_rows(corrected):
     np.testing.assert_allclose(used(buffer, range(5)), expected)
 
 
-@pytest.mark.parametrize("settings", [{"staleness": 1}, {"staleness": 1, "smoothing": 0.6},
-                                      {"staleness": 1, "smoothing": 0.6, "smoothing_correction": True}])
-def test_a_restored_buffer_goes_on_with_the_same_bits(settings):
+@pytest.mark.parametrize("smoothing", [{}, {"smoothing": 0.6},
+                                       {"smoothing": 0.6, "smoothing_correction": True}])
+def test_a_restored_buffer_goes_on_with_the_same_bits(smoothing):
+    settings = {"staleness": 1, **smoothing}
     straight, first, second = make(**settings), make(**settings), make(**settings)
     expected = used(straight, range(8))
     assert used(first, range(5)) == expected[:5]
@@ -101,7 +104,8 @@ def test_a_restored_buffer_goes_on_with_the_same_bits(settings):
 
 def test_arrays_of_the_callers_are_the_state_by_peer():
     mine = [np.zeros((2, 3)), np.zeros((3, 3))]
-    buffer = StalenessBuffer(BACKEND, Policy(make_codec("fp32"), Schedule(1), staleness=1), routes(), (0, 3), mine)
+    policy = Policy(make_codec("fp32"), Schedule(1), staleness=1)
+    buffer = StalenessBuffer(BACKEND, policy, routes(), (0, 3), mine)
     assert buffer.received is None and buffer.begin(0) is False and buffer.value() is None
     assert {name: id(array) for name, array in buffer.state_arrays([3, 7]).items()} == {
         "received_3": id(mine[0]), "received_7": id(mine[1])}
@@ -111,4 +115,5 @@ def test_rows_of_each_peer_are_slices_of_one_array():
     buffer = make()
     buffer.arrays[0][:], buffer.arrays[1][:] = 1, 2
     np.testing.assert_array_equal(buffer.received[:, 0], [1, 1, 2, 2, 2])
-    assert set(buffer.state_arrays([3, 7])) == {"received"} and set(make(smoothing=0.5).state_arrays([3, 7])) == {"received", "average"}
+    assert set(buffer.state_arrays([3, 7])) == {"received"}
+    assert set(make(smoothing=0.5).state_arrays([3, 7])) == {"received", "average"}
