@@ -5,6 +5,8 @@ import pytest
 
 from hpcgcn.mpi import progress
 
+pytestmark = pytest.mark.mpi
+
 N_EXCHANGES, N_EPOCHS = 4, 6
 
 
