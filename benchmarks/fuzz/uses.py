@@ -74,33 +74,37 @@ def sound(what: str):
 
 def graph(folder: str, changes: str):
     path = os.path.join(folder, "g.h5")
-    facts = json.loads(hpcgcn("info", path, "--json"))
-    hpcgcn("info", path)
+    head = info(path, changes)
     with sound("info says sound"):
-        use_graph(folder, path, facts["header"])
+        use_graph(folder, path, head, changes)
 
 
-def use_graph(folder: str, path: str, head: dict):
+def info(path: str, changes: str) -> dict:
+    """The header of a file that is called sound; of some files info is tried as text, too."""
+    if len(changes) % 3 == 0:
+        hpcgcn("info", path)
+    return json.loads(hpcgcn("info", path, "--json"))["header"]
+
+
+def use_graph(folder: str, path: str, head: dict, changes: str):
     """Partition, train and predict; without labelled training nodes there is nothing to train on."""
     n_parts = 2 if head["n_nodes"] > 1 else 1
     hpcgcn("partition", path, "-n", n_parts, "-o", os.path.join(folder, "parts.h5"), "--method", "metis")
     if head["split_counts"][0]["train"]:
-        train_and_predict(folder, path)
+        train_and_predict(folder, path, changes)
 
 
-def train_and_predict(folder: str, path: str):
+def train_and_predict(folder: str, path: str, changes: str):
     hpcgcn("train", path, *TRAIN_FLAGS, "--output", os.path.join(folder, "runs"), "--name", "run")
-    hpcgcn("predict", os.path.join(folder, "runs", "run"), path, "-o", os.path.join(folder, "p.csv"))
-    hpcgcn("predict", os.path.join(folder, "runs", "run"), path, "-o", os.path.join(folder, "p.h5"), "--what", "logits")
+    output = ["p.csv"] if len(changes) % 2 else ["p.h5", "--what", "logits"]
+    hpcgcn("predict", os.path.join(folder, "runs", "run"), path, "-o", os.path.join(folder, output[0]), *output[1:])
 
 
 def partition(folder: str, changes: str):
     from hpcgcn.errors import HpcgcnError
     from hpcgcn.graph.store import read_graph, read_part
     path = os.path.join(folder, "g.h5")
-    facts = json.loads(hpcgcn("info", path, "--json"))
-    hpcgcn("info", path)
-    head = facts["header"]
+    head = info(path, changes)
     with sound("info says sound"):
         try:
             read_graph(path)
@@ -109,7 +113,7 @@ def partition(folder: str, changes: str):
         except HpcgcnError as error:
             raise Refused(str(error)) from None
         if head["n_parts"] == 1 and head["split_counts"][0]["train"]:
-            train_and_predict(folder, path)
+            train_and_predict(folder, path, changes)
 
 
 # -- runs -----------------------------------------------------------------------------------------------------------------
@@ -197,9 +201,7 @@ def imported(*arguments: str):
         hpcgcn("import", *(os.path.join(folder, word.removeprefix("@")) if word.startswith("@") else word for word in arguments),
                "-o", path)
         with sound("import succeeded"):
-            facts = json.loads(hpcgcn("info", path, "--json"))
-            hpcgcn("info", path)
-            use_graph(folder, path, facts["header"])
+            use_graph(folder, path, info(path, changes), changes)
     return use
 
 
@@ -228,7 +230,7 @@ def dgl(folder: str, changes: str):
         check_printed("", str(error))
         raise Refused(str(error)) from None
     with sound("import succeeded"):
-        use_graph(folder, path, json.loads(hpcgcn("info", path, "--json"))["header"])
+        use_graph(folder, path, info(path, changes), changes)
 
 
 # -- weights --------------------------------------------------------------------------------------------------------------
