@@ -59,6 +59,7 @@ class Structure:
 
     @property
     def n_rows(self) -> int:
+        """Number of rows."""
         return len(self.host_indptr) - 1
 
     def entry(self):
@@ -105,6 +106,7 @@ class Structures:
         self._known = {}
 
     def get(self, indptr, indices, n_columns: int) -> Structure:
+        """The structure of these arrays, put on the device once."""
         key = id(indptr), id(indices), n_columns
         known = self._known.get(key, lambda: None)()
         if known is None or known.host_indptr is not indptr or known.host_indices is not indices:

@@ -29,6 +29,7 @@ class Draw:
     stream: int = 0                    # tells apart the senders of gradients for the same node
 
     def key(self, purpose: int, stream: int = 0) -> tuple[int, int]:
+        """The key of the generator for one purpose."""
         return philox.key(self.seed, self.epoch, self.layer, purpose, stream)
 
 
@@ -76,6 +77,7 @@ class PlainCodec(Codec):
         self.exact = name == "fp32"
 
     def storage(self, backend):
+        """The type in which elements are sent."""
         return {"fp32": backend.dtype, "fp16": np.dtype(np.float16),
                 "bf16": np.dtype(np.uint16)}[self.name]
 

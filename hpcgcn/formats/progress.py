@@ -42,10 +42,10 @@ class NullProgressBar:
     """Where nobody watches."""
 
     def update(self, done: int, rows: int):
-        pass
+        """Nothing is shown."""
 
     def close(self):
-        pass
+        """Nothing was shown."""
 
 
 def shown(lines, blocks) -> Iterator:

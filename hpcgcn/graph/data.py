@@ -22,6 +22,7 @@ class SparseRows:
 
     @property
     def shape(self) -> tuple[int, int]:
+        """(rows, columns)."""
         return len(self.indptr) - 1, self.n_columns
 
     def rows(self, start: int, stop: int) -> SparseRows:
@@ -64,18 +65,22 @@ class Graph:
 
     @property
     def n_nodes(self) -> int:
+        """Number of nodes."""
         return len(self.indptr) - 1
 
     @property
     def n_edges(self) -> int:
+        """Number of directed edges: an undirected one counts twice."""
         return len(self.indices)
 
     @property
     def n_features(self) -> int:
+        """Number of features of a node."""
         return self.features.shape[1]
 
     @property
     def multilabel(self) -> bool:
+        """May a node have several classes?"""
         return self.labels.ndim == 2
 
 
@@ -97,10 +102,12 @@ class Part:
 
     @property
     def n_parts(self) -> int:
+        """Number of parts of the partition."""
         return len(self.offsets) - 1
 
     @property
     def n_owned(self) -> int:
+        """Number of nodes of this part."""
         return len(self.indptr) - 1
 
     @property
@@ -110,10 +117,12 @@ class Part:
 
     @property
     def n_features(self) -> int:
+        """Number of features of a node."""
         return self.features.shape[1]
 
     @property
     def multilabel(self) -> bool:
+        """May a node have several classes?"""
         return self.labels.ndim == 2
 
     @classmethod

@@ -28,9 +28,11 @@ class Aggregation:
     multiply_adds = 0                # of its sparse product on this rank, a pass
 
     def push(self, rows: Rows, context: PassContext):
+        """These rows of the input are ready."""
         raise NotImplementedError
 
     def pull(self, context: PassContext) -> Iterator[Rows]:
+        """Yield ranges of rows of the output, complete, as soon as they are."""
         raise NotImplementedError
 
 

@@ -28,6 +28,7 @@ class Structure:
 
     @property
     def n_rows(self) -> int:
+        """Number of rows."""
         return len(self.indptr) - 1
 
     def transposed(self) -> Structure:
@@ -72,10 +73,12 @@ class LocalGraph:
 
     @property
     def n_owned(self) -> int:
+        """Number of owned rows."""
         return len(self.order)
 
     @property
     def n_halo(self) -> int:
+        """Number of halo rows."""
         return self.plan.n_halo
 
     @property

@@ -22,6 +22,7 @@ class Labels:
 
     @property
     def multilabel(self) -> bool:
+        """May a node have several classes?"""
         return self.host.ndim == 2
 
     def loss(self, backend, logits, dlogits, rows: slice = slice(None)) -> float:

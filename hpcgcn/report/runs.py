@@ -40,6 +40,7 @@ class Run:
 
     @property
     def n_epochs(self) -> int:
+        """Number of epochs in metrics.csv."""
         return len(self.series["epoch"])
 
     def column(self, name: str) -> list:

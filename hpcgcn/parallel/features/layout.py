@@ -49,6 +49,7 @@ class Layout:
         return slice(width * k // n, width * (k + 1) // n)
 
     def slice_width(self, rank: int, width: int) -> int:
+        """Number of columns that a rank aggregates."""
         columns = self.columns(rank, width)
         return columns.stop - columns.start
 
@@ -70,6 +71,7 @@ class Slices:
         self.backend, self.n_nodes, self._arrays = backend, n_nodes, {}
 
     def get(self, role: str, generation: int, width: int):
+        """The array for this key, made when it is first asked for."""
         slot = (role, generation, width)
         if slot not in self._arrays:
             self._arrays[slot] = self.backend.zeros((self.n_nodes, width))
@@ -87,6 +89,7 @@ class Between:
         self.gradients = slices.get("gradients between", hop % 2, mine)
 
     def forward(self, rows: tuple[int, int], context):
+        """The step on this rank's columns."""
         block = slice(*rows)
         self.step.forward_columns(self.values[block], self.columns, self.ids[block], context)
 

@@ -56,10 +56,12 @@ class WholeGraph:
 
     @property
     def n_owned(self) -> int:
+        """Number of nodes whose rows this rank updates."""
         return len(self.order)
 
     @property
     def n_nodes(self) -> int:
+        """Number of nodes of the graph."""
         return int(self.offsets[-1])
 
 

@@ -35,6 +35,7 @@ class StagePlan:
 
     @property
     def items(self) -> list:
+        """All steps and hops of the stage in the order of the forward pass."""
         return [*self.hops, *(step for segment in self.segments for step in segment)]
 
 

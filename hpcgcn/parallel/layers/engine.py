@@ -129,6 +129,7 @@ class PipelineEngine:
         return sum(losses)
 
     def order(self, epoch: int) -> list[int]:
+        """The order of the chunks in an epoch."""
         return chunk_order(self.seed, epoch, self.graph.n_chunks, self.settings.shuffle_chunks)
 
     def _hand_over_loss(self, rows):

@@ -34,18 +34,22 @@ class Grid:
 
     @property
     def stage(self) -> int:
+        """The stage of this rank."""
         return self.stages.rank
 
     @property
     def way(self) -> int:
+        """The partition of the nodes that this rank holds."""
         return self.ways.rank
 
     @property
     def first(self) -> bool:
+        """Is this the first stage?"""
         return self.stage == 0
 
     @property
     def last(self) -> bool:
+        """Is this the last stage?"""
         return self.stage == self.n_stages - 1
 
     def neighbour(self, step: int) -> int:

@@ -52,6 +52,7 @@ class ChunkHalo:
         return routes, at
 
     def start(self, chunk: int, x, epoch: int):
+        """Send the boundary rows of a chunk."""
         self.exchanges[chunk].start(x, epoch)
         self.pending.add(chunk)
 

@@ -19,19 +19,21 @@ class NoLink:
     exchanges = ()
 
     def begin(self, order: list[int], epoch: int):
+        """Announce the order of the chunks of a pass."""
         self._waiting = deque(order)
 
     def take(self) -> int:
+        """The next chunk, which is there."""
         return self._waiting.popleft()
 
     def send(self, chunk: int, epoch: int):
-        pass
+        """Nobody waits for it."""
 
     def finish(self):
-        pass
+        """Nothing is in flight."""
 
     def close(self):
-        pass
+        """There is nothing to free."""
 
 
 class StageLink:
@@ -53,6 +55,7 @@ class StageLink:
 
     @property
     def exchanges(self) -> list[Exchange]:
+        """Of all slots and arrays."""
         return [exchange for slot in self.slots for exchange in slot]
 
     def _next_slot(self) -> list[Exchange]:
@@ -101,5 +104,6 @@ class StageLink:
         return chunk
 
     def close(self):
+        """Take in what is in flight and free the persistent requests."""
         for exchange in self.exchanges:
             exchange.close()

@@ -91,12 +91,15 @@ class PipelineRank(Aggregations):
 
     # -- passes -------------------------------------------------------------------------------------------------------
     def forward_pass(self, schedule, context, exact: bool, on_leaving):
+        """All chunks through this rank's stage."""
         self.stage.run_forward(schedule, context, self.come[0], self.go[0], exact, on_leaving)
 
     def backward_pass(self, schedule, context, exact: bool, on_entering):
+        """All chunks back through this rank's stage."""
         self.stage.run_backward(schedule, context, self.go[1], self.come[1], exact, on_entering)
 
     def evaluation_pass(self, schedule, context):
+        """All chunks through this rank's stage, exactly."""
         self.stage.run_forward(schedule, context, *self.evaluation_links, exact=True)
 
     # -- accounting and checkpoints -----------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ class Stage:
 
     @property
     def n_hops(self) -> int:
+        """Number of hops of this stage."""
         return len(self.plan.hops)
 
     def _blocks(self, chunk: int):
