@@ -58,7 +58,7 @@ MEMORY_TEXT = (
     f"Bytes a node and layer: the difference of {MEMORY_LAYERS[1]} and {MEMORY_LAYERS[0]} layers, over the layers and nodes "
     f"that a rank holds. A pipeline keeps three arrays a GCNII layer, {3 * 4 * WIDTH} bytes a node: what the gradient of the "
     "weights reads; the rows that neighbours gather from, and in backward their gradients in the same place; the snapshot. With "
-    "`--no-recompute` activations are not made again in backward, and the gradients have a fourth. Exchanges among ways and "
+    "`--no-recompute` activations are not made again in backward, and the gradients have a fourth. Exchanges among partitions of a stage and "
     "parts add buffers.")
 
 
@@ -102,7 +102,7 @@ def train(args: argparse.Namespace, run: dict):
     """One run on lab hosts; its costs are kept."""
     hosts, per_host = LAYOUTS[run["layout"]]
     graph, parts = graph_file(args.work, run["size"], hosts * per_host)
-    # A hybrid's ways are parts; a pure pipeline makes its own chunks of the graph.
+    # A hybrid's partitions are parts; a pure pipeline makes its own chunks of the graph.
     source = graph if run["method"].startswith("gnnpipe") else parts
     more = ["--partition-method", "random"] if run["method"].startswith("gnnpipe-hybrid") else []
     folder = args.work / "runs" / "-".join(map(str, key_of(run))).replace(" ", "-")
@@ -154,7 +154,7 @@ def formula_bytes(run: dict) -> float:
         return 2 * run["layers"] * run["halo_rows"] * WIDTH * 4
     stages = run["pipeline"]["stages"]
     between = 2 * 2 * (stages - 1) * run["nodes"] * WIDTH * 4
-    return between + (2 * run["layers"] * run["halo_rows"] * WIDTH * 4 if run["pipeline"]["ways"] > 1 else 0)
+    return between + (2 * run["layers"] * run["halo_rows"] * WIDTH * 4 if run["pipeline"]["partitions_per_stage"] > 1 else 0)
 
 
 def depth_table(runs: list[dict], layout: str, rate: str) -> str:
@@ -213,7 +213,7 @@ def memory_table(runs: list[dict]) -> str:
     for (ranks, method, layers), run in mine.items():
         less = mine.get((ranks, method, few))
         if layers == many:
-            # Stages share layers and ways nodes; parts share nodes: a rank holds this many rows more.
+            # Stages share layers, their partitions share nodes: a rank holds this many rows more.
             rows = run["nodes"] * (many - few) / ranks
             lines.append([ranks, method, f"{run['peak_memory'] / 2 ** 20:.0f}",
                           f"{(run['peak_memory'] - less['peak_memory']) / rows:.0f}" if less else "-"])

@@ -68,9 +68,9 @@ def chunk_file(path: pathlib.Path, grid: tuple[int, int], seed: int) -> tuple[pa
     import numpy as np
 
     from hpcgcn.graph.store import read_graph, write_partition
-    from hpcgcn.parallel.layers.chunks import chunks_a_way, make_chunking
+    from hpcgcn.parallel.layers.chunks import chunks_per_partition, make_chunking
     ways, stages = grid
-    n_chunks = chunks_a_way(0, ways * stages, ways)
+    n_chunks = chunks_per_partition(0, ways * stages, ways)
     target = path.with_name(f"{path.stem}-{ways}x{stages}-seed{seed}.h5")
     if not target.exists():
         graph = read_graph(path)

@@ -7,9 +7,9 @@ from hpcgcn.report.tables import NONE, name_cell, percent, table
 
 # (heading, youngest and oldest age in epochs); rows of this epoch and those before any snapshot have columns of their own
 AGES = (("1 epoch", 1, 1), ("2 to 5", 2, 5), ("6 to 11", 6, 11), ("12 to 23", 12, 23), ("older", 24, float("inf")))
-HEADINGS = (("Stages × ways", "groups of consecutive layers, ranks that share one"), ("Chunks", "of nodes, in all"),
+HEADINGS = (("Stages × partitions", "groups of consecutive layers, ranks that share one"), ("Chunks", "of nodes, in all"),
             ("Bubble", "share of all ranks' time spent waiting"),
-            ("Formula", "(S - 1) / (K + S - 1) for S stages and K chunks of a way"),
+            ("Formula", "(S - 1) / (K + S - 1) for S stages and K chunks per partition"),
             ("Slowest stage", "compute time of the slowest stage over the mean"),
             ("Current", "share of all reads of neighbours that found rows of the same epoch"),
             *((title, "share of reads that found a snapshot of this age") for title, _, _ in AGES),
@@ -22,7 +22,7 @@ def pipelines(runs: list[Run]) -> list[tuple[int, Run]]:
 
 
 def pipelines_table(runs: list[Run]) -> str:
-    """One pipeline a row."""
+    """One row per pipeline."""
     head = "".join(f'<th title="{text}">{title}</th>' for title, text in HEADINGS)
     body = [f'<tr class="run r{number}">{name_cell(number, run)}{"".join(map(_cell, _values(run)))}</tr>'
             for number, run in pipelines(runs)]
@@ -38,8 +38,9 @@ def _values(run: Run) -> list[str | None]:
         value = run.fact("pipeline", name)
         return None if value is None else write(value)
 
-    stages, ways = fact("stages", "{:.0f}".format), fact("ways", "{:.0f}".format)
-    return [f"{stages} × {ways or '–'}", fact("chunks", "{:.0f}".format), fact("bubble_measured", percent),
+    stages = fact("stages", "{:.0f}".format)
+    partitions = fact("partitions_per_stage", "{:.0f}".format)
+    return [f"{stages} × {partitions or '–'}", fact("chunks", "{:.0f}".format), fact("bubble_measured", percent),
             fact("bubble_predicted", percent), fact("balance", "{:.2f}".format),
             *(percent(share) if share else None for share in ages_of(run))]
 

@@ -274,7 +274,7 @@ def test_durations_in_words(value, text):
 def test_pipelines_tell_bubble_balance_and_the_age_of_what_was_read(tmp_path):
     runs = read_runs([make_run(tmp_path / "plain"), make_run(tmp_path / "pipe", method="gnnpipe", layers=8)])
     assert pipelines(runs) == [] and "Pipelines of layers" not in page(runs)
-    told = {"stages": 4, "ways": 2, "chunks": 16, "bubble_measured": 0.314, "bubble_predicted": 0.158, "balance": 1.07,
+    told = {"stages": 4, "partitions_per_stage": 2, "chunks": 16, "bubble_measured": 0.314, "bubble_predicted": 0.158, "balance": 1.07,
             "reads_by_age": {"current": 0.6, "zeros": 0.1, "1": 0.02, "4": 0.03, "23": 0.05, "40": 0.2, "7": "much"}}
     runs[1].summary["pipeline"] = told
     assert [number for number, _ in pipelines(runs)] == [1]

@@ -155,7 +155,7 @@ def test_a_checkpoint_of_one_strategy_resumes_under_another(sources, tmp_path):
 
 REFUSED = {"deep": ({"stages": 2, "layers": 1, "model": "gcn"}, "can be cut into 1 at most"),
            "grid": ({"stages": 3}, "3 stages need 3 ranks, but 2 were started"),
-           "ways": ({"ways": 3}, "3 ways x 1 stages"), "odd": ({"ways": 2, "chunks": 3}, "multiple of 2"),
+           "ways": ({"ways": 3}, "3 partitions x 1 stages"), "odd": ({"ways": 2, "chunks": 3}, "multiple of 2"),
            "many": ({"chunks": 500}, "500 chunks of a graph with 220 nodes"), "nodes": ({"codec": "nodes"}, "needs every one"),
            "stale": ({"staleness_features": 1}, "one partition per stage"),
            "feedback": ({"codec": "4bit", "error_feedback": True}, "two chunks"),

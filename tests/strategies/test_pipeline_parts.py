@@ -20,7 +20,7 @@ from hpcgcn.parallel.layers.chunk_schedule import (
     waiting_schedule,
     waiting_schedules,
 )
-from hpcgcn.parallel.layers.chunks import chunk_parts, cut_runs, make_chunking, way_of_graph
+from hpcgcn.parallel.layers.chunks import chunk_parts, cut_runs, make_chunking, partition_of_graph
 from hpcgcn.parallel.layers.division import balance, find_cuts, line_of, stage_plan
 from hpcgcn.parallel.layers.grid import grid_shape
 from hpcgcn.parallel.layers.storage import plan_stage
@@ -57,7 +57,7 @@ def test_chunks_hold_every_node_once(directed, method, ways, n_chunks):
         assert len(ends) == n_chunks + 1 and ends[0] == 0 and ends[-1] == size and (np.diff(ends) > 0).all()
     entries = 0
     for way in range(ways):
-        part = way_of_graph(graph, chunking, way, 0)
+        part = partition_of_graph(graph, chunking, way, 0)
         for row, node in enumerate(part.original_ids):
             read = np.sort(chunking.order[part.indices[part.indptr[row]:part.indptr[row + 1]]])
             assert np.array_equal(read, graph.indices[graph.indptr[node]:graph.indptr[node + 1]])

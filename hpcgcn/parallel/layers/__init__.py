@@ -1,6 +1,6 @@
-"""Layers across ranks, chunks of nodes through a pipeline (GNNPipe), and the hybrid with several ways a stage.
+"""Layers across ranks, chunks of nodes through a pipeline (GNNPipe), and the hybrid with several partitions per stage.
 
-    grid       ranks as stages x ways
+    grid       ranks as stages x partitions
     division   where a model can be cut into stages, and which cut balances them
     storage    arrays of a stage: planned for the whole model, made for the stage's own part
     costs      what layers cost, measured

@@ -16,7 +16,8 @@ def pipeline_costs(ranks: list[dict], pipeline: dict) -> dict:
     """What is known of a pipeline, with what was measured: the bubble, and how evenly the stages are loaded."""
     seconds = [r["compute_seconds"] for r in ranks]
     total = {name: sum(r[name] for r in ranks) for name in ranks[0] if name.endswith("_seconds")}
-    stages = [sum(seconds[s * pipeline["ways"]:(s + 1) * pipeline["ways"]]) for s in range(pipeline["stages"])]
+    n_ranks = pipeline["partitions_per_stage"]           # of a stage
+    stages = [sum(seconds[s * n_ranks:(s + 1) * n_ranks]) for s in range(pipeline["stages"])]
     return pipeline | {"bubble_measured": bubble_share(total), "compute_seconds_of_stages": stages,
                        "balance": max_over_mean(stages)}
 
@@ -38,7 +39,7 @@ def ages_line(shares: dict[str, float]) -> str:
 
 def pipeline_line(pipeline: dict) -> str:
     """How long the stages of a pipeline wait, and how evenly they are loaded."""
-    return (f"{pipeline['stages']} stages x {pipeline['ways']} partitions, {pipeline['chunks']} chunks: "
+    return (f"{pipeline['stages']} stages x {pipeline['partitions_per_stage']} partitions, {pipeline['chunks']} chunks: "
             f"bubble {100 * pipeline['bubble_measured']:.0f} % (formula "
             f"{100 * pipeline['bubble_predicted']:.0f} %), slowest stage {pipeline['balance']:.2f} "
             f"times the mean\n{ages_line(pipeline['reads_by_age'])}")

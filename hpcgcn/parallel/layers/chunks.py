@@ -1,4 +1,4 @@
-"""Dividing nodes for a pipeline of layers: into ways, and the nodes of a way into chunks of about equal work."""
+"""Dividing nodes for a pipeline of layers: into partitions, and the nodes of a partition into chunks of about equal work."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ _METIS_NODES_A_PART = 8    # see partition.py
 
 @dataclass
 class Chunking:
-    """All nodes, way by way and chunk by chunk."""
+    """All nodes, partition by partition and chunk by chunk."""
 
     order: np.ndarray                # (n_nodes,) ids of the graph file
-    offsets: np.ndarray              # (n_ways + 1,) where each way begins
-    chunks: list[np.ndarray]         # of each way, (n_chunks + 1,) where its chunks begin, counted from its first node
+    offsets: np.ndarray              # (n_partitions + 1,) where each partition begins
+    chunks: list[np.ndarray]         # of each partition, (n_chunks + 1,) where its chunks begin, counted from its first node
 
 
-def chunks_a_way(wanted: int, n_ranks: int, n_ways: int) -> int:
-    """Chunks of every way; `wanted` is for all ways together, 0: four a rank."""
+def chunks_per_partition(wanted: int, n_ranks: int, n_partitions: int) -> int:
+    """Chunks of every partition; `wanted` is for all partitions together, 0: four per rank."""
     total = wanted or 4 * n_ranks
-    if total % n_ways:
-        raise ConfigError(f"chunks = {total} cannot be shared by {n_ways} ways: give a multiple of {n_ways}")
-    return total // n_ways
+    if total % n_partitions:
+        raise ConfigError(f"chunks = {total} cannot be shared by {n_partitions} partitions: give a multiple of {n_partitions}")
+    return total // n_partitions
 
 
-def make_chunking(graph: Graph, n_ways: int, n_chunks: int, method: str, objective: str, seed: int) -> Chunking:
-    """Divide a graph; n_chunks is that of each way."""
-    if graph.n_nodes < n_ways * n_chunks:
-        raise ConfigError(f"{n_ways * n_chunks} chunks of a graph with {graph.n_nodes} nodes: give --chunks of at most that")
-    way = partition_graph(graph, n_ways, method, objective, seed=seed)
+def make_chunking(graph: Graph, n_partitions: int, n_chunks: int, method: str, objective: str, seed: int) -> Chunking:
+    """Divide a graph; n_chunks is that of each partition."""
+    if graph.n_nodes < n_partitions * n_chunks:
+        raise ConfigError(f"{n_partitions * n_chunks} chunks of a graph with {graph.n_nodes} nodes: give --chunks of at most that")
+    partition = partition_graph(graph, n_partitions, method, objective, seed=seed)
     order, chunks = [], []
-    for number in range(n_ways):
-        nodes = np.flatnonzero(way == number)
+    for number in range(n_partitions):
+        nodes = np.flatnonzero(partition == number)
         if len(nodes) < n_chunks:
-            raise ConfigError(f"way {number} has {len(nodes)} nodes for {n_chunks} chunks: give fewer --chunks")
-        whole = n_ways == 1 and not graph.directed
+            raise ConfigError(f"partition {number} has {len(nodes)} nodes for {n_chunks} chunks: give fewer --chunks")
+        whole = n_partitions == 1 and not graph.directed
         part = chunk_parts(*((graph.indptr, graph.indices) if whole else subgraph(graph, nodes)), n_chunks, method, seed)
         order.append(nodes[np.argsort(part, kind="stable")])
         chunks.append(np.concatenate([[0], np.cumsum(np.bincount(part, minlength=n_chunks))]))
@@ -85,9 +85,9 @@ def cut_runs(indptr: np.ndarray, bounds: np.ndarray, runs: int) -> np.ndarray:
     return np.array(ends, np.int64)
 
 
-def way_of_graph(graph: Graph, chunking: Chunking, way: int, split_index: int) -> Part:
-    """One way's nodes of a graph in memory, in the order of the chunking. Features without rows stay so."""
-    mine = chunking.order[chunking.offsets[way]:chunking.offsets[way + 1]]
+def partition_of_graph(graph: Graph, chunking: Chunking, partition: int, split_index: int) -> Part:
+    """One partition's nodes of a graph in memory, in the order of the chunking. Features without rows stay so."""
+    mine = chunking.order[chunking.offsets[partition]:chunking.offsets[partition + 1]]
     if len(chunking.chunks) == 1:
         indices = np.concatenate([np.zeros(0, np.int32), *permuted_indices(graph.indptr, graph.indices, chunking.order)])
         indptr = take_indptr(graph.indptr, chunking.order)
@@ -99,6 +99,6 @@ def way_of_graph(graph: Graph, chunking: Chunking, way: int, split_index: int) -
     features = graph.features
     if features.shape[0]:
         features = features.take(mine) if isinstance(features, SparseRows) else features[mine]
-    return Part(offsets=chunking.offsets.astype(np.int64), rank=way, indptr=indptr, indices=indices, features=features,
+    return Part(offsets=chunking.offsets.astype(np.int64), rank=partition, indptr=indptr, indices=indices, features=features,
                 labels=graph.labels[mine], split=graph.split[split_index][mine], original_ids=mine.astype(np.int64),
-                n_classes=graph.n_classes, directed=graph.directed, chunks=chunking.chunks[way].astype(np.int64))
+                n_classes=graph.n_classes, directed=graph.directed, chunks=chunking.chunks[partition].astype(np.int64))

@@ -109,7 +109,7 @@ def check_stages(n_stages: int, n_units: int, model: str):
     """Refuse more stages than there are layers to divide."""
     if n_stages > n_units:
         raise ConfigError(f"{n_stages} stages, but this {model} can be cut into {n_units} at most (a stage holds at least one "
-                          f"layer that looks at neighbours): take fewer --stages, more --ways, or more --layers")
+                          f"layer that looks at neighbours): take fewer --stages, more --partitions-per-stage, or more --layers")
 
 
 def stage_plan(model: Model, cuts: list[Cut], ends: list[int], stage: int) -> StagePlan:

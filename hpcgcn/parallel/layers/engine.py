@@ -41,10 +41,10 @@ class PipelineEngine:
                  precompute: bool, make_policies=None):
         self.strategy, self.backend, self.shape, self.parameters = strategy, backend, shape, parameters
         self.grid = grid = strategy.grid
-        self.comm, self.seed = grid.ways.comm, strategy.config.seed
+        self.comm, self.seed = grid.partitions.comm, strategy.config.seed
         self.settings = settings = strategy.settings
         self.local = build_local(self.comm, part, shape.self_loops, keep_order=True)
-        self.graph = ChunkedGraph(backend, grid.ways, self.local, part.chunks, shape.normalisation,
+        self.graph = ChunkedGraph(backend, grid.partitions, self.local, part.chunks, shape.normalisation,
                                   settings.keeps_history and settings.zeroes_gradients)
         self.labels = self._labels(part)
         inputs = self._inputs(part, precompute)
@@ -161,7 +161,7 @@ class PipelineEngine:
         """What the summary tells about the pipeline."""
         n_stages, n_chunks = self.grid.n_stages, self.graph.n_chunks
         total = sum(self.reads_by_age.values())
-        return {"stages": n_stages, "ways": self.grid.n_ways, "chunks": n_chunks * self.grid.n_ways,
+        return {"stages": n_stages, "partitions_per_stage": self.grid.n_partitions, "chunks": n_chunks * self.grid.n_partitions,
                 "hops_of_stages": self.grid.stages.comm.allgather(self.aggregations.stage.n_hops), "units_end": self.strategy.choices[ENDS],
                 "bubble_predicted": (n_stages - 1) / (n_chunks + n_stages - 1),
                 "reads_by_age": {str(age): n / total for age, n in self.reads_by_age.items()} if total else {}}

@@ -1,4 +1,4 @@
-"""Ranks as a grid: a stage holds consecutive layers, the ways of a stage hold different nodes."""
+"""Ranks as a grid: a stage holds consecutive layers, the partitions of a stage hold different nodes."""
 
 from __future__ import annotations
 
@@ -8,28 +8,29 @@ from hpcgcn.errors import ConfigError
 from hpcgcn.mpi.runtime import Runtime
 
 
-def grid_shape(ways: int, stages: int, n_ranks: int) -> tuple[int, int]:
-    """(ways, stages) that the settings mean; 0 leaves one open."""
-    if not ways and stages:
-        ways = n_ranks // stages
-    if not ways:                         # a hybrid with as few ways as possible
-        ways = next((w for w in range(2, n_ranks + 1) if n_ranks % w == 0), 1)
-    found = stages or max(n_ranks // ways, 1)
-    if ways * found != n_ranks:
-        wanted = f"{ways} ways x {found} stages" if ways > 1 else f"{found} stages"
-        raise ConfigError(f"{wanted} need {ways * found} ranks, but {n_ranks} were started: change --ways and --stages "
-                          f"(now {ways} and {stages or 'auto'}), or start {ways * found} ranks")
-    return ways, found
+def grid_shape(partitions: int, stages: int, n_ranks: int) -> tuple[int, int]:
+    """(partitions, stages) that the settings mean; 0 leaves one open."""
+    if not partitions and stages:
+        partitions = n_ranks // stages
+    if not partitions:                         # a hybrid with as few partitions as possible
+        partitions = next((n for n in range(2, n_ranks + 1) if n_ranks % n == 0), 1)
+    n_stages = stages or max(n_ranks // partitions, 1)
+    if partitions * n_stages != n_ranks:
+        needed = f"{partitions} partitions x {n_stages} stages" if partitions > 1 else f"{n_stages} stages"
+        raise ConfigError(f"{needed} need {partitions * n_stages} ranks, but {n_ranks} were "
+                          f"started: change --partitions-per-stage and --stages (now {partitions} "
+                          f"and {stages or 'auto'}), or start {partitions * n_stages} ranks")
+    return partitions, n_stages
 
 
 @dataclass
 class Grid:
-    """This rank's place. Rank r is way r % n_ways of stage r // n_ways."""
+    """This rank's place. Rank r is partition r % n_partitions of stage r // n_partitions."""
 
     world: Runtime                   # of all ranks
-    ways: Runtime                    # of the ranks of this stage
-    stages: Runtime                  # of the ranks of this way
-    n_ways: int
+    partitions: Runtime              # of the ranks of this stage, one per partition
+    stages: Runtime                  # of the ranks of this partition
+    n_partitions: int
     n_stages: int
 
     @property
@@ -38,9 +39,9 @@ class Grid:
         return self.stages.rank
 
     @property
-    def way(self) -> int:
+    def partition(self) -> int:
         """The partition of the nodes that this rank holds."""
-        return self.ways.rank
+        return self.partitions.rank
 
     @property
     def first(self) -> bool:
@@ -54,10 +55,10 @@ class Grid:
 
     def neighbour(self, step: int) -> int:
         """The rank of the next (1) or previous (-1) stage that holds the same nodes."""
-        return self.world.rank + step * self.n_ways
+        return self.world.rank + step * self.n_partitions
 
 
-def make_grid(runtime: Runtime, ways: int, stages: int) -> Grid:
+def make_grid(runtime: Runtime, partitions: int, stages: int) -> Grid:
     """The grid of all ranks. Collective."""
-    ways, stages = grid_shape(ways, stages, runtime.size)
-    return Grid(runtime, runtime.split(runtime.rank // ways), runtime.split(runtime.rank % ways), ways, stages)
+    partitions, stages = grid_shape(partitions, stages, runtime.size)
+    return Grid(runtime, runtime.split(runtime.rank // partitions), runtime.split(runtime.rank % partitions), partitions, stages)

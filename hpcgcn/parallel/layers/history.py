@@ -17,7 +17,7 @@ class History:
         self.anew = False                # a run was resumed without its snapshots: an exact epoch makes new ones
 
     def add(self, hop, halo):
-        """A hop, and the rows that it reads on other ways (or None)."""
+        """A hop, and the rows that it reads on other partitions (or None)."""
         for name, array in (("owned", hop.source.value), ("halo", halo)):
             if array is not None:
                 self.current[f"{name}_{hop.number}"] = array

@@ -4,7 +4,7 @@ Rows gathered from are one array of all nodes. With history it holds the snapsho
 chunk is replaced by current rows: an earlier chunk supplies what it is now, a later one what it was. Going back,
 gradients of chunks that come later in the reversed order are zero, or those of the last epoch.
 
-With several ways the boundary rows of a chunk travel among them as soon as the chunk is complete: the partition
+With several partitions the boundary rows of a chunk travel among them as soon as the chunk is complete: the partition
 strategy's exchange, a chunk at a time.
 """
 
@@ -31,7 +31,7 @@ class ChunkHalo:
         self.exchanges = []
         for chunk in range(graph.n_chunks):
             routes, n_received = self._routes(chunk)
-            self.exchanges.append(Exchange(graph.ways, graph.backend, routes, n_received, width, policy, seed=seed, layer=hop))
+            self.exchanges.append(Exchange(graph.partitions, graph.backend, routes, n_received, width, policy, seed=seed, layer=hop))
 
     def _routes(self, chunk: int) -> tuple[list[Route], int]:
         """Owner to halo (values), or halo to owner (gradients)."""
@@ -47,7 +47,7 @@ class ChunkHalo:
             else:
                 received = MessageRows(None, owned.ids, owned_ids)
                 routes.append(Route(neighbour.rank, beyond, halo, received, slice(at, at + len(rows)),
-                                    out_stream=self.graph.ways.rank + 1, in_stream=neighbour.rank + 1))
+                                    out_stream=self.graph.partitions.rank + 1, in_stream=neighbour.rank + 1))
                 at += len(rows)
         return routes, at
 
@@ -66,7 +66,7 @@ class ChunkHalo:
             self.graph.backend.copy(received[route.receive_slice], halo[rows])
 
     def add_gradients(self, chunk: int, dx):
-        """Wait for what readers on other ways owe to a chunk's rows, and add it."""
+        """Wait for what readers on other partitions owe to a chunk's rows, and add it."""
         self.pending.discard(chunk)
         received = self.exchanges[chunk].finish()
         for route, rows in zip(self.exchanges[chunk].routes, self.send_rows[chunk]):
@@ -74,7 +74,7 @@ class ChunkHalo:
 
 
 class ForwardHop:
-    """out = A x, chunk by chunk. `halo` (a ChunkHalo) is None where one way holds all nodes."""
+    """out = A x, chunk by chunk. `halo` (a ChunkHalo) is None where one partition holds all nodes."""
 
     def __init__(self, graph: ChunkedGraph, hop, halo_array, halo: ChunkHalo | None, progress):
         self.graph, self.x, self.out = graph, hop.source.value, hop.target.value

@@ -1,4 +1,4 @@
-"""Chunks on their way from stage to stage: non-blocking, two in flight each way, in any codec."""
+"""Chunks on their way from stage to stage: non-blocking, two in flight in each direction, in any codec."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The adjacency of one way by chunks: what a chunk reads of its own chunk and of others, here and on other ways."""
+"""The adjacency of one partition by chunks: what a chunk reads of its own chunk and of others, here and on other partitions."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class ChunkedGraph:
     time; for that the entries within a chunk and those across chunks are kept apart.
     """
 
-    def __init__(self, backend, ways, local: LocalGraph, chunks: np.ndarray, normalisation: str, doubled: bool):
-        self.backend, self.ways, self.local, self.chunks = backend, ways, local, chunks
+    def __init__(self, backend, partitions, local: LocalGraph, chunks: np.ndarray, normalisation: str, doubled: bool):
+        self.backend, self.partitions, self.local, self.chunks = backend, partitions, local, chunks
         self.n_chunks = len(chunks) - 1
         row_chunk = np.repeat(np.arange(self.n_chunks, dtype=np.int32), np.diff(chunks))
         halo_chunk = local.plan.scatter(row_chunk)
@@ -59,7 +59,7 @@ class ChunkedGraph:
 
         mine = (count_entries(local.inner, row_chunk, row_chunk, self.n_chunks)
                 + count_entries(local.outer, row_chunk, halo_chunk, self.n_chunks))
-        self.entries = ways.comm.allreduce(mine)                       # of all ways
+        self.entries = partitions.comm.allreduce(mine)                       # of all partitions
         self.reads = self.entries > 0
 
     def _matrix(self, structure: Structure, row_scale, column_scale, factor: int):

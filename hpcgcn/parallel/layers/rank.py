@@ -1,4 +1,4 @@
-"""One rank of the pipeline: its stage, the links to its neighbours, the halo exchanges among ways, and history."""
+"""One rank of the pipeline: its stage, the links to its neighbours, the halo exchanges among partitions, and history."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PipelineRank(Aggregations):
         self.history = (History(self.graph, settings.history_hold, not settings.zeroes_gradients)
                         if settings.keeps_history else None)
         for hop in self.plan.hops:
-            halo = self.backend.zeros((self.graph.local.n_halo, hop.source.width)) if self.grid.n_ways > 1 else None
+            halo = self.backend.zeros((self.graph.local.n_halo, hop.source.width)) if self.grid.n_partitions > 1 else None
             training = self._halo(hop, "forward", self.policies(hop.number, "forward"))
             forward.append(ForwardHop(self.graph, hop, halo, training, progress))
             evaluation.append(forward[-1])
@@ -53,7 +53,7 @@ class PipelineRank(Aggregations):
         self.stage = Stage(self.plan, self.graph, forward, evaluation, backward, self.model.shape.hidden, progress)
 
     def _halo(self, hop, direction: str, policy: Policy, training: bool = True) -> ChunkHalo | None:
-        if self.grid.n_ways == 1:
+        if self.grid.n_partitions == 1:
             return None
         halo = ChunkHalo(self.graph, hop.source.width, policy, direction, self.seed, hop.number)
         self.halos.append(halo)

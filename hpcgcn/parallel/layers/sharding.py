@@ -19,7 +19,7 @@ class Staged(Replicated):
 
     def _sum(self, agreed, gradient):
         self.grid.world.sum_in_place(agreed)
-        self.grid.ways.sum_in_place(gradient)
+        self.grid.partitions.sum_in_place(gradient)
 
     def everywhere(self, number: float) -> float:
         return self.grid.stages.comm.allreduce(number)

@@ -25,8 +25,8 @@ class LayerStrategy(Strategy):
         self.settings: Settings = getattr(config, Settings.group_name)
         self.grid = make_grid(runtime, self.settings.partitions_per_stage, self.settings.stages)
         # What the ranks of a stage do among themselves where no pipeline is needed.
-        name = "single" if self.grid.n_ways == 1 else "partition"
-        self.within_stage = strategy_named(name)(self.grid.ways, config)
+        name = "single" if self.grid.n_partitions == 1 else "partition"
+        self.within_stage = strategy_named(name)(self.grid.partitions, config)
 
     @classmethod
     def inference_config(cls, config):
@@ -41,7 +41,7 @@ class LayerStrategy(Strategy):
         return load_chunks(self.grid, source, self.config)
 
     def training_part(self, part: Part) -> Part:
-        return restrict(self.grid.ways.comm, part, part.split == TRAIN)
+        return restrict(self.grid.partitions.comm, part, part.split == TRAIN)
 
     def make_parameters(self, backend, specs) -> Parameters:
         return Parameters(backend, specs, self.config.seed, allocate=False)
