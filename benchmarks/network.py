@@ -188,6 +188,26 @@ def speedups(records: list[dict]) -> str:
     return markdown_table(["epochs a second, vanilla = 1", *at_rate], lines)
 
 
+def cautions(records: list[dict]) -> str:
+    """What speed alone hides: methods that miss the target, and those that take longer to it than vanilla."""
+    scored = [r for r in records if "test" in r]
+    plain = {r["rate"]: r for r in scored if r["method"] == "vanilla"}
+    missed = {r["method"]: r["test"] for r in scored if r["seconds_to_target"] is None}
+    slower = {}
+    for r in scored:
+        if r["seconds_to_target"] and r["seconds_to_target"] > 1.02 * plain[r["rate"]]["seconds_to_target"]:
+            slower.setdefault(r["method"], []).append(r["rate"])
+    lines = [f"- {method} does not reach the target: {100 * test:.2f} % in the test, vanilla "
+             f"{100 * next(iter(plain.values()))['test']:.2f} %." for method, test in missed.items()]
+    lines += [f"- {method} takes longer to the target than vanilla {_at(rates)}." for method, rates in slower.items()]
+    return "\n".join(lines)
+
+
+def _at(rates: list[str]) -> str:
+    limits = [rate for rate in rates if rate != "none"]
+    return ", ".join((["without a limit"] if "none" in rates else []) + ([f"at {', '.join(limits)}"] if limits else []))
+
+
 def plot(records: list[dict], hosts: list[int], path: pathlib.Path):
     """Epoch times by rate, a line a method; what arithmetic and link allow dotted in the same colour."""
     import matplotlib
@@ -228,7 +248,7 @@ Graph: `hpcgcn generate sbm {' '.join(GRAPHS[args.graph])}`, cut at random; `{' 
     for hosts in args.hosts:
         mine = [r for r in records if r["hosts"] == hosts]
         shared = f" (sharing {cores} cores: arithmetic waits for arithmetic)" if hosts > cores else ""
-        sections += [f"## {hosts} hosts{shared}", table(mine), speedups(mine)]
+        sections += [f"## {hosts} hosts{shared}", *filter(None, [cautions(mine)]), table(mine), speedups(mine)]
     RESULTS.mkdir(exist_ok=True)
     plot(records, args.hosts, RESULTS / f"{name}.png")
     page = write_results(name, "Methods on slow networks", " ".join(["python benchmarks/network.py", *sys.argv[1:]]), sections,
