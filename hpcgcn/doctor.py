@@ -1,4 +1,4 @@
-"""Looks at the machine: one row a thing that training needs or could use."""
+"""Looks at the machine: one row per item that training needs or could use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The errors a user can meet: each says what is wrong, where, and how to mend it."""
+"""The errors a user can meet: each says what is wrong, where, and how to fix it."""
 
 # Launchers drop what a rank wrote just before the job ends with an error: a message gets this long to arrive.
 LAUNCHER_SECONDS = 0.3

@@ -1,4 +1,4 @@
-"""The command line: one file a subcommand, imported only when it is called or its help is asked for."""
+"""The command line: one file per subcommand, imported only when it is called or its help is asked for."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from hpcgcn.errors import LAUNCHER_SECONDS
 from hpcgcn.mpi.launcher import launched_rank
 
 COMMANDS = {
-    "generate": "make a graph to try things on",
-    "import": "bring in a graph that another program wrote",
+    "generate": "generate a synthetic graph",
+    "import": "import a graph that another program wrote",
     "export": "write a graph in a format that other programs read",
-    "weights": "exchange weights with PyG and DGL",
-    "partition": "cut a graph into one part a rank",
-    "info": "what a file is and holds, and whether it is sound",
+    "weights": "export weights to PyG and DGL, or import theirs",
+    "partition": "divide a graph into one part per rank",
+    "info": "what a file or run holds, and whether it is sound",
     "train": "train a model on all ranks of this MPI job",
     "evaluate": "exact scores of a trained model",
     "predict": "classes, logits or embeddings of every node",

@@ -5,10 +5,19 @@ def add_arguments(parser):
     """Declare the arguments of this command."""
     parser.add_argument("run", help="folder of a run (runs/NAME), or of one checkpoint")
     parser.add_argument("graph", help="a graph file, or a partition file for this number of ranks")
-    parser.add_argument("--which", choices=("best", "last"), default="best", help="parameters of the best validation, or the last")
+    parser.add_argument("--which", choices=("best", "last"), default="best",
+                        help="parameters of the best validation, or the last (%(default)s)")
     parser.add_argument("--split-index", type=int, help="another split than the run's, for files that hold several")
-    parser.add_argument("--backend", help="another backend than the run's")
+    add_backend(parser)
     parser.add_argument("--json", action="store_true", help="machine-readable")
+
+
+def add_backend(parser):
+    """The flag for another backend."""
+    from hpcgcn.config import FIELDS
+    from hpcgcn.setting import choices_of
+    parser.add_argument("--backend", choices=choices_of(FIELDS["backend"]),
+                        help="what computes, if not as in the run")
 
 
 def overrides(args) -> dict:

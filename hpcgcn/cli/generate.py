@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import time
 
-from hpcgcn.cli import text
+from hpcgcn.cli import numbers, text
 from hpcgcn.cli.output import add_overwrite, same_graph
 
 _KINDS = {
-    "sbm": "degree-corrected stochastic block model: power-law degrees, blocks of a class, informative features",
+    "sbm": "degree-corrected stochastic block model: power-law degrees, blocks per class, informative features",
     "rmat": "R-MAT: heavy hubs and isolated nodes; a load test more than a learning task",
-    "grid": "square grid with 4 or 8 neighbours a node, classes in bands",
+    "grid": "square grid with 4 or 8 neighbours per node, classes in bands",
 }
 
 
@@ -50,9 +50,9 @@ def _add_kind(parser: argparse.ArgumentParser, kind: str):
     parser.add_argument("--nodes", type=int, default=10_000, metavar="N", help="number of nodes (%(default)s)")
     parser.add_argument("--degree", type=int if kind == "grid" else float, default=4 if kind == "grid" else 20,
                         metavar="D", help="mean number of neighbours (%(default)s)")
-    parser.add_argument("--features", type=int, default=64, metavar="F", help="numbers a node (%(default)s)")
+    parser.add_argument("--features", type=int, default=64, metavar="F", help="features per node (%(default)s)")
     parser.add_argument("--classes", type=int, default=8, metavar="C", help="number of classes (%(default)s)")
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="the same seed, the same graph (%(default)s)")
+    parser.add_argument("--seed", type=numbers.seed, default=0, metavar="S", help="seed of all random draws (%(default)s)")
     parser.add_argument("--feature-noise", type=float, default=1.2, metavar="X",
                         help="deviation of each feature from its class's mean, a unit vector (%(default)s)")
     parser.add_argument("--train", type=float, default=0.6, metavar="X", help="share of training nodes (%(default)s)")
@@ -67,7 +67,7 @@ def _add_kind(parser: argparse.ArgumentParser, kind: str):
         parser.add_argument("--label-noise", type=float, default=0.05, metavar="X",
                             help="share of nodes with the label of another class (%(default)s)")
         parser.add_argument("--communities", type=int, default=1, metavar="K",
-                            help="blocks a class: more of them partition better (%(default)s)")
+                            help="blocks per class: more of them partition better (%(default)s)")
     if kind == "rmat":
         parser.add_argument("--quadrants", type=float, nargs=4, default=[0.57, 0.19, 0.19, 0.05], metavar="P",
                             help="probabilities of the four quadrants (0.57 0.19 0.19 0.05)")

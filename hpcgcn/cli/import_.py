@@ -7,10 +7,11 @@ import os
 import sys
 import time
 
-from hpcgcn.cli import text
+from hpcgcn.cli import numbers, text
 from hpcgcn.cli.output import add_overwrite, same_graph
 from hpcgcn.errors import printable
 
+MOST_SPLITS = 10_000
 _FORMATS = {
     "planetoid": "ind.NAME.x and its seven companions (Cora, Citeseer, Pubmed)",
     "npz": "one .npz: indptr/indices, edges/node_features/train_masks, or adj_data/attr_data",
@@ -41,8 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser):
 def _add_choices(group):
     group.add_argument("--split", nargs="+", default=["auto"], metavar="RULE",
                        help="given, public, none, random 60/20/20, or per-class 20/30/rest; auto: given, or else random")
-    group.add_argument("--splits", type=int, default=1, metavar="K", help="draw K splits, with seeds S, S+1, ... (1)")
-    group.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the split (0)")
+    group.add_argument("--splits", type=numbers.whole(1, MOST_SPLITS), default=1, metavar="K", help="draw K splits, with seeds S, S+1, ... (1)")
+    group.add_argument("--seed", type=numbers.seed, default=0, metavar="S", help="seed of the split (0)")
     group.add_argument("--undirected", action="store_true", help="add every edge the other way too")
     group.add_argument("--largest-component", action="store_true", help="keep only the nodes of the largest component")
     group.add_argument("--drop-duplicates", action="store_true", help="csv, mtx: an edge that is listed twice is no mistake")
@@ -90,11 +91,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _choices(args: argparse.Namespace):
-    from hpcgcn.errors import ConfigError
     from hpcgcn.formats.finish import Choices
     from hpcgcn.formats.splits import parse_split
-    if args.splits < 1 or args.seed < 0:
-        raise ConfigError(f"--splits {args.splits} --seed {args.seed}: expected at least one split and a seed from 0")
     return Choices(parse_split(args.split), args.splits, args.seed, args.undirected, args.largest_component, args.drop_duplicates,
                    args.normalise_features, args.make_features)
 

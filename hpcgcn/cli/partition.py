@@ -6,25 +6,25 @@ import argparse
 import json
 import time
 
-from hpcgcn.cli import text
+from hpcgcn.cli import numbers, text
 from hpcgcn.cli.output import add_overwrite
 
 
 def add_arguments(parser: argparse.ArgumentParser):
     """Declare the arguments of this command."""
-    parser.add_argument("graph", help="graph file (or a partition file, to divide it anew)")
-    parser.add_argument("-n", "--parts", type=int, required=True, metavar="P", help="number of parts: one a rank")
+    parser.add_argument("graph", help="graph file (or a partition file, to partition it again)")
+    parser.add_argument("-n", "--parts", type=int, required=True, metavar="P", help="number of parts: one per rank")
     parser.add_argument("-o", "--output", metavar="FILE",
                         help="partition file to write (<graph>-<P>.h5 beside the graph, with the method if not the default)")
     parser.add_argument("--method", choices=("metis", "random", "block"), default="metis",
                         help="block: equal runs of node ids (%(default)s)")
     parser.add_argument("--objective", choices=("volume", "cut"), default="volume",
-                        help="what METIS makes small: rows to exchange, or edges cut, which is faster (%(default)s)")
+                        help="what METIS minimises: rows to exchange (communication volume), or edges cut, which is faster (%(default)s)")
     parser.add_argument("--balance", choices=("nodes", "edges", "train"), default="nodes",
-                        help="what the parts have equally much of; train: training nodes and nodes (%(default)s)")
+                        help="what is balanced over the parts; train: training nodes and nodes (%(default)s)")
     parser.add_argument("--reorder", choices=("none", "degree", "rcm", "cluster"), default="none",
-                        help="order of the nodes within a part, for cache locality (%(default)s)")
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="for metis and random (%(default)s)")
+                        help="order of the nodes within a part, for locality in the cache (%(default)s)")
+    parser.add_argument("--seed", type=numbers.seed, default=0, metavar="S", help="for metis and random (%(default)s)")
     parser.add_argument("--json", action="store_true", help="print the costs as JSON")
     add_overwrite(parser, "a partition of another graph")
 

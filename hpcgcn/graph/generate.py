@@ -31,7 +31,7 @@ def generate_sbm(n_nodes: int, degree: float, n_features: int, n_classes: int, s
     degree: mean number of neighbours. homophily: share of the edges that stay within a block. power: exponent of the
     degree distribution, p(d) ~ d^-power. feature_noise: standard deviation of every feature around its class's mean,
     where the means are random unit vectors. label_noise: share of the nodes with the label of another class, which
-    bounds the accuracy that can be reached. communities: blocks a class; more of them make a graph that partitions
+    bounds the accuracy that can be reached. communities: blocks per class; more of them make a graph that partitions
     and orders well, as real ones do.
     """
     _check_sizes(n_nodes, degree, n_features, n_classes, train, val)
@@ -73,9 +73,9 @@ def generate_rmat(n_nodes: int, degree: float, n_features: int, n_classes: int, 
 
 def generate_grid(n_nodes: int, degree: int, n_features: int, n_classes: int, seed: int, feature_noise: float = 1.2,
                   train: float = 0.6, val: float = 0.2) -> Graph:
-    """A square grid with 4 or 8 neighbours a node (fewer at its rim), row by row; classes are bands of rows."""
+    """A square grid with 4 or 8 neighbours per node (fewer at its rim), row by row; classes are bands of rows."""
     _check_sizes(n_nodes, 1, n_features, n_classes, train, val)
-    _check(degree in (4, 8), f"degree is {degree}: a grid has 4 or 8 neighbours a node")
+    _check(degree in (4, 8), f"degree is {degree}: a grid has 4 or 8 neighbours per node")
     width = max(1, int(np.ceil(np.sqrt(n_nodes))))
     ids = np.arange(n_nodes)
     steps = [(0, 1), (1, 0)] if degree == 4 else [(0, 1), (1, 0), (1, 1), (1, -1)]

@@ -184,3 +184,15 @@ def test_a_slow_phase_is_named_and_a_fast_one_is_not(monkeypatch, caplog):
             pass
         time.sleep(0.2)
     assert caplog.messages == ["reading ..."]
+
+
+@pytest.mark.parametrize("command", [
+    ("generate", "sbm", "-o", "new.h5", "--seed", "-1"), ("generate", "grid", "-o", "new.h5", "--seed", "1" * 30),
+    ("partition", "g.h5", "-n", "2", "-o", "new.h5", "--seed", "-1"), ("partition", "g.h5", "-n", "0"),
+    ("import", "four.h5", "-o", "new.h5", "--seed", "-1"), ("import", "four.h5", "-o", "new.h5", "--splits", "99999999"),
+    ("evaluate", "runs/first", "g.h5", "--split-index", "-1"), ("evaluate", "runs/first", "g.h5", "--backend", "no"),
+    ("predict", "runs/first", "g.h5", "-o", "new.h5", "--what", "embeddings", "--layer", "0")], ids=" ".join)
+def test_impossible_values_of_other_commands_are_refused(folder, command):
+    done = hpcgcn(*command, cwd=folder)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and done.stderr.startswith("hpcgcn: "), done.stderr
+    assert not (folder / "new.h5").exists()
