@@ -15,9 +15,9 @@ from hpcgcn.nn.steps import Bias, Dropout, Epilogue, LayerNorm, Linear, SparseIn
 
 @dataclass
 class Inputs:
-    """What the rows bring: dense features (and their aggregate, if precomputed) or sparse ones, and global ids.
+    """What the rows bring: features, dense or sparse, and global ids.
 
-    Where they are not there yet, an Array of fields.py stands for the dense ones.
+    Where dense features are not there yet, an Array of fields.py stands for them.
     """
 
     ids: object                      # (n_rows,) int64
@@ -27,9 +27,9 @@ class Inputs:
 
 
 class Builder:
-    """Collects a model's steps and hops in the order of the forward pass. Parameters are given by name.
+    """Collects a model's steps and hops in the order of the forward pass.
 
-    Arrays are planned, not allocated: nothing here needs memory.
+    Parameters are given by name. Arrays are planned, not allocated: nothing here needs memory.
     """
 
     def __init__(self, backend, shape, parameters: Parameters, n_rows: int, inputs: Inputs):
@@ -39,13 +39,15 @@ class Builder:
         self.blocks, self.hops, self.embeddings = [[]], [], []
         self._constants = {}
 
-    # -- arrays ---------------------------------------------------------------------------------------------
-    def field(self, name: str, width: int, *, gradient: bool = True, grad_of: Field | None = None) -> Field:
-        """A field of its own; with `grad_of` its gradient is in the same array as another field's."""
+    # -- arrays ------------------------------------------------------------------------------------
+    def field(self, name: str, width: int, *, gradient: bool = True,
+              grad_of: Field | None = None) -> Field:
+        """A field of its own; with `grad_of` its gradient is in the array of another field's."""
         value = Array(name, (self.n_rows, width))
         if grad_of is not None:
             return Field(name, value, grad_of.planned_grad)
-        return Field(name, value, Array(f"d{name}", value.shape, gradient=True) if gradient else None)
+        grad = Array(f"d{name}", value.shape, gradient=True) if gradient else None
+        return Field(name, value, grad)
 
     def in_place(self, name: str, of: Field) -> Field:
         """A field in the arrays of another one, for the target of a step that works in place."""
@@ -61,7 +63,7 @@ class Builder:
         """The identity matrix."""
         return self._constant(f"identity {width}", (width, width), lambda: np.eye(width))
 
-    # -- steps and hops -------------------------------------------------------------------------------------
+    # -- steps and hops ----------------------------------------------------------------------------
     def add(self, step):
         """Append a step to the current block."""
         self.blocks[-1].append(step)
@@ -95,29 +97,33 @@ class Builder:
 
     def dropout(self, source: Field, target: Field, layer: int, stream: int = 0):
         """target = dropout(source), drawn for this layer and random stream."""
-        self.add(Dropout(self.backend, source, target, self.inputs.ids, layer, self.threshold, stream))
+        self.add(Dropout(self.backend, source, target, self.inputs.ids, layer, self.threshold,
+                         stream))
 
     def linear(self, source, target: Field, weight: str, adds=False, draws=True):
         """target (+)= source @ weight; of the sparse input, `draws` renews the dropout."""
+        parameter = self.parameters[weight]
         if self.is_sparse(source):
-            self.add(SparseLinear(self.backend, source, target, self.parameters[weight], adds, draws))
+            self.add(SparseLinear(self.backend, source, target, parameter, adds, draws))
         else:
-            self.add(Linear(self.backend, source, target, self.parameters[weight], adds))
+            self.add(Linear(self.backend, source, target, parameter, adds))
 
     def epilogue(self, source: Field, target: Field, layer: int, *, bias: str | None = None,
                  norm: int | None = None, keep_source=False, dropout=True, recompute_from=None):
         """Bias, norm, ReLU and dropout (drawn for `layer`) in one step.
 
-        A norm keeps its normalised rows in the source's array, unless that is read later (`keep_source`).
+        A norm keeps its normalised rows in the source's array, unless that is read later
+        (`keep_source`).
         """
-        layer_norm = None
+        layer_norm, parameters = None, self.parameters
         if norm:
-            xhat = Array("xhat", (self.n_rows, source.width)) if keep_source else source.planned_value
-            layer_norm = LayerNorm(self.parameters[f"norm{norm}.gamma"], self.parameters[f"norm{norm}.beta"],
-                                   xhat, Array("rstd", (self.n_rows,)))
+            saved = Array("xhat", (self.n_rows, source.width))
+            layer_norm = LayerNorm(parameters[f"norm{norm}.gamma"], parameters[f"norm{norm}.beta"],
+                                   saved if keep_source else source.planned_value,
+                                   Array("rstd", (self.n_rows,)))
         self.add(Epilogue(self.backend, source, target, self.inputs.ids, layer,
-                          self.threshold if dropout else 0, bias=self.parameters[bias] if bias else None,
-                          norm=layer_norm, recompute_from=recompute_from))
+                          self.threshold if dropout else 0, norm=layer_norm,
+                          bias=parameters[bias] if bias else None, recompute_from=recompute_from))
 
     def bias(self, target: Field, name: str):
         """target += bias."""

@@ -50,7 +50,7 @@ class Array:
     def data(self):
         """The backend's array."""
         if self._data is None:
-            raise RuntimeError(f"the array {self.name} {self.shape} is planned, but has no memory here")
+            raise RuntimeError(f"the array {self.name} {self.shape} is planned, but has no memory")
         return self._data
 
     def bind(self, data):
@@ -59,11 +59,12 @@ class Array:
 
 
 class Field:
-    """A row array: `value` and `grad` are (n_rows, width); grad is None where no gradient is wanted.
+    """A row array: `value` and `grad` are (n_rows, width); grad is None where none is wanted.
 
-    Several consumers may read a field; in backward each adds its share. The last consumer in forward
-    order comes first in backward, so it overwrites and the others add: `reads` keeps the consumers in
-    forward order. Fields may have arrays in common: a step that works in place says so by that.
+    Several consumers may read a field; in backward each adds its share. The last consumer in
+    forward order comes first in backward, so it overwrites and the others add: `reads` keeps the
+    consumers in forward order. Fields may have arrays in common: a step that works in place says
+    so by that.
     """
 
     def __init__(self, name: str, value: Array, grad: Array | None):
@@ -74,7 +75,8 @@ class Field:
     @classmethod
     def of(cls, name: str, value, grad=None) -> Field:
         """A field over arrays of the backend that exist already."""
-        return cls(name, Array.of(name, value), None if grad is None else Array.of(f"d{name}", grad))
+        gradient = None if grad is None else Array.of(f"d{name}", grad)
+        return cls(name, Array.of(name, value), gradient)
 
     @property
     def value(self):

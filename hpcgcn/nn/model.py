@@ -1,4 +1,4 @@
-"""A model that has been built: blocks of row-wise steps with one aggregation (a hop) between each block and the next.
+"""A model that has been built: blocks of row-wise steps, and an aggregation (a hop) between blocks.
 
     block 0, hop 1, block 1, hop 2, ..., hop H, block H, loss
 
@@ -60,5 +60,5 @@ class Model:
             step.clear(rows)
 
     def weight_gradients(self, number: int, rows, context):
-        """Add up the gradients of the block's matrices on these rows, which have been run backwards."""
+        """Add to the gradients of the block's matrices, for rows that have been run backwards."""
         run_weight_gradients(self.blocks[number], self.eager[number], rows, context)

@@ -1,4 +1,4 @@
-"""All weights of a model in one flat array, gradients and moments in three more; layers hold views."""
+"""All weights of a model in one flat array, gradients and moments in three more."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ class Parameter:
 
 
 class Parameters:
-    """The parameters of a model by name, and flat arrays with all of them, or with those that are named.
+    """The parameters of a model by name, and flat arrays of all of them, or of those named.
 
-    A parameter begins with the same numbers, however many others have memory beside it.
+    Steps hold views into the flat arrays. A parameter begins with the same numbers, however many
+    others have memory beside it.
     """
 
     COPIES = 4                       # value, gradient and the two moments of Adam
@@ -60,7 +61,8 @@ class Parameters:
         self.offset = sum(spec.size for spec in self.all_specs[:numbers[0]]) if numbers else 0
         drawn = [initial_value(self.all_specs[k], self.seed, k).ravel() for k in numbers]
         initial = np.concatenate(drawn or [np.zeros(0)])
-        self.value, self.grad, self.m, self.v = (self.backend.zeros((self.size,)) for _ in range(self.COPIES))
+        flat = [self.backend.zeros((self.size,)) for _ in range(self.COPIES)]
+        self.value, self.grad, self.m, self.v = flat
         self.backend.copy(np.ascontiguousarray(initial, self.backend.dtype), self.value)
         at = 0
         for spec in self.specs:
@@ -78,7 +80,8 @@ class Parameters:
 
     def host_values(self) -> dict[str, np.ndarray]:
         """Every parameter that has memory by name, as NumPy arrays of their own."""
-        return {spec.name: np.array(self.backend.to_host(self[spec.name].value)) for spec in self.specs}
+        return {spec.name: np.array(self.backend.to_host(self[spec.name].value))
+                for spec in self.specs}
 
 
 def initial_value(spec: Spec, seed: int, number: int) -> np.ndarray:
@@ -91,7 +94,7 @@ def initial_value(spec: Spec, seed: int, number: int) -> np.ndarray:
 
 
 class Adam:
-    """Adam over the flat arrays: one kernel call for each run of parameters with the same weight decay."""
+    """Adam over the flat arrays: one kernel call per run of parameters of equal weight decay."""
 
     def __init__(self, parameters: Parameters, *, beta1=0.9, beta2=0.999, epsilon=1e-8,
                  weight_decay: dict[str, float]):
@@ -116,11 +119,13 @@ class Adam:
         p = self.parameters
         p.step += 1
         for view, decay in self.runs:
-            p.backend.adam(p.value[view], p.grad[view], p.m[view], p.v[view], lr, self.beta1, self.beta2,
-                           self.epsilon, decay, 1.0 - self.beta1 ** p.step, 1.0 - self.beta2 ** p.step)
+            p.backend.adam(p.value[view], p.grad[view], p.m[view], p.v[view], lr, self.beta1,
+                           self.beta2, self.epsilon, decay, 1.0 - self.beta1 ** p.step,
+                           1.0 - self.beta2 ** p.step)
 
 
-def clip_gradient(parameters: Parameters, limit: float, elsewhere=lambda square_sum: square_sum) -> float:
+def clip_gradient(parameters: Parameters, limit: float,
+                  elsewhere=lambda square_sum: square_sum) -> float:
     """Scale the gradient to a norm of at most `limit`; returns the norm before.
 
     `elsewhere` adds what other ranks hold.

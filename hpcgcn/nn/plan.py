@@ -1,17 +1,18 @@
 """What a model needs of memory, computed from what its steps declare, before anything is allocated.
 
-A plan puts all steps and hops of a model, or of a part of it, on one line of time: forward, loss, backward.
-From that follows how long each array lives, which arrays share memory, what is recomputed in backward
-instead of saved, and the bytes of it all. Then `bind` gives every array its memory, once.
+A plan puts all steps and hops of a model, or of a part of it, on one line of time: forward, loss,
+backward. From that follows how long each array lives, which arrays share memory, what is recomputed
+in backward instead of saved, and the bytes of it all. Then `bind` gives every array its memory.
 
-When is an array free for another one? A step touches the rows that it is given and no others, so for
-an array that only steps touch, the order of events of one row decides: rows may be anywhere on the line.
-A hop gathers its input from all rows, so that array lives until the last row has passed the hop; likewise
-the gradient of its output going back. How far rows can be apart depends on who runs the model:
+When is an array free for another one? A step touches the rows that it is given and no others, so
+for an array that only steps touch, the order of events of one row decides: rows may be anywhere on
+the line. A hop gathers its input from all rows, so that array lives until the last row has passed
+the hop; likewise the gradient of its output going back. How far rows can be apart depends on who
+runs the model:
 
     all rows together   every row passes a hop before the first one passes the next hop
-    chunk by chunk      a chunk of rows may pass all hops before the next chunk begins: what a hop gathers
-                        lives for the whole pass
+    chunk by chunk      a chunk of rows may pass all hops before the next chunk begins: what a hop
+                        gathers lives for the whole pass
 """
 
 from __future__ import annotations
@@ -30,14 +31,18 @@ KINDS = ("saved for backward", "activations", "gradients", "scratch", "parameter
 
 @dataclass
 class Line:
-    """What is planned: segments of steps with a hop between each and the next, and what crosses its ends."""
+    """What is planned: segments of steps, a hop between each and the next, what crosses the ends.
+
+    Of received fields the values come from another part of the model and gradients go there; of
+    sent fields the values go to another part and gradients come back.
+    """
 
     segments: list[list[Step]]
     hops: list
     logits: Field | None = None      # what the loss reads; None: the loss is not in this part
-    kept: list[Field] = field(default_factory=list)       # values that are read after a forward pass
-    received: list[Field] = field(default_factory=list)   # values come from another part, gradients go there
-    sent: list[Field] = field(default_factory=list)       # values go to another part, gradients come back
+    kept: list[Field] = field(default_factory=list)      # values that are read after forward
+    received: list[Field] = field(default_factory=list)
+    sent: list[Field] = field(default_factory=list)
 
     @property
     def steps(self) -> list[Step]:
@@ -61,10 +66,12 @@ class Buffer:
 class Plan:
     """Lifetimes, shared memory, recomputation and bytes of a model or a part of it."""
 
-    def __init__(self, line: Line, *, by_chunk: bool = False, outlive_epoch: list[Array] | None = None,
+    def __init__(self, line: Line, *, by_chunk: bool = False,
+                 outlive_epoch: list[Array] | None = None,
                  recompute_rows: Callable[[int], int] | None = None):
         """by_chunk: see above. outlive_epoch: arrays whose contents the next epoch reads.
-        recompute_rows(width): rows of the largest block on which backward is run; None: nothing is recomputed.
+        recompute_rows(width): rows of the largest block on which backward is run, for activation
+        recomputation; None: nothing is recomputed.
         """
         self.line, self.by_chunk = line, by_chunk
         self.recomputed = self._recompute(recompute_rows) if recompute_rows else []
@@ -74,9 +81,9 @@ class Plan:
         self.lifetimes: list[Lifetime] = timeline.lifetimes(outlive_epoch or [])
         self.buffers = share_memory(self.lifetimes)
 
-    # -- decisions ------------------------------------------------------------------------------------------
+    # -- decisions ---------------------------------------------------------------------------------
     def _recompute(self, rows: Callable[[int], int]) -> list[Step]:
-        """Recompute the inputs of hops that nothing else saves: their memory can then hold gradients."""
+        """Recompute the inputs of hops that nothing else saves: gradients can take their memory."""
         chosen, rooms = recomputable_inputs(self.line.hops, self.line.steps), {}
         for step in chosen:
             width = step.target.width
@@ -86,17 +93,19 @@ class Plan:
         return chosen
 
     def _loss_gradient(self) -> Array | None:
-        """Where the loss leaves its gradient. Chunk by chunk that is not the logits' own array if a hop gathers
-        from it: a chunk must not find there what the loss already knows of chunks that come later."""
-        logits = self.line.logits
-        if logits is None:
-            return None
-        gathered = any(hop.target.planned_grad is logits.planned_grad for hop in self.line.hops)
-        if self.by_chunk and gathered:
-            return Array("loss gradient", logits.planned_grad.shape, gradient=True)
-        return logits.planned_grad
+        """Where the loss leaves its gradient.
 
-    # -- what it takes --------------------------------------------------------------------------------------
+        Chunk by chunk that is not the logits' own array if a hop gathers from it: a chunk must not
+        find there what the loss already knows of chunks that come later.
+        """
+        if self.line.logits is None:
+            return None
+        own = self.line.logits.planned_grad
+        if self.by_chunk and any(hop.target.planned_grad is own for hop in self.line.hops):
+            return Array("loss gradient", own.shape, gradient=True)
+        return own
+
+    # -- what it takes -----------------------------------------------------------------------------
     @property
     def parameters(self) -> list[Parameter]:
         """The parameters that the steps use, in their order."""
@@ -104,7 +113,7 @@ class Plan:
         return list(found.values())
 
     def bytes(self, itemsize: int = 4) -> dict[str, int]:
-        """Bytes by kind. Memory that arrays of several kinds share counts once, for the first kind of KINDS.
+        """Bytes by kind. Memory shared by several kinds counts once, for the first of KINDS.
 
         Of parameters all copies count; the graph's features, and what hops need, are not in it.
         """
@@ -113,7 +122,8 @@ class Plan:
         for buffer in self.buffers:
             kind = min((kind_of[array] for array in buffer.arrays), key=KINDS.index)
             total[kind] += buffer.size * itemsize
-        total["parameters"] = sum(p.spec.size for p in self.parameters) * Parameters.COPIES * itemsize
+        size = sum(parameter.spec.size for parameter in self.parameters)
+        total["parameters"] = size * Parameters.COPIES * itemsize
         return total
 
     def bind(self, backend):
@@ -127,12 +137,15 @@ class Plan:
 
 
 def share_memory(lifetimes: list[Lifetime]) -> list[Buffer]:
-    """As few buffers as lifetimes allow: taken in the order of their beginning, arrays of one shape need no more
-    buffers than live at the same time."""
+    """As few buffers as lifetimes allow.
+
+    Taken in the order of their beginning, arrays of one shape need no more buffers than live at
+    the same time.
+    """
     pools: dict[tuple, list[tuple[int, int, Buffer]]] = {}
     buffers: list[Buffer] = []
     for life in sorted(lifetimes, key=lambda life: life.first):
-        pool = pools.setdefault(life.array.shape, [])        # a heap: what is free first comes first
+        pool = pools.setdefault(life.array.shape, [])    # a heap: what is free first comes first
         if pool and pool[0][0] < life.first:
             number, buffer = heapq.heappop(pool)[1:]
         else:
@@ -144,7 +157,7 @@ def share_memory(lifetimes: list[Lifetime]) -> list[Buffer]:
 
 
 def recomputable_inputs(hops: list, steps: list[Step]) -> list[Step]:
-    """The steps that wrote a hop's input and can recompute it in backward, where no other step saves it."""
+    """The steps that wrote a hop's input and can recompute it, where no other step saves it."""
     savers: dict[Array, list[Step]] = {}
     for step in steps:
         for array in step.saves:
@@ -153,8 +166,9 @@ def recomputable_inputs(hops: list, steps: list[Step]) -> list[Step]:
     for hop in hops:
         value = hop.source.planned_value
         step, *others = savers.get(value, [None])
-        if (hop.source.wants_gradient and step is not None and not others and step.recompute_from in here
-                and step.target.planned_value is value):
+        if step is None or others or not hop.source.wants_gradient:
+            continue
+        if step.recompute_from in here and step.target.planned_value is value:
             found.append(step)
     return found
 
@@ -165,8 +179,10 @@ def whole_line(model) -> Line:
 
 
 def element_wise_between(model) -> dict[int, Step]:
-    """The steps that are all there is between a hop and the next, by the number of the first hop, if they are
-    element-wise: they can be fused with the hops, on columns."""
+    """Element-wise steps that are all there is between two hops, by the number of the first hop.
+
+    They can be fused with the hops, on columns.
+    """
     found = {}
     for hop, following in zip(model.hops, model.hops[1:]):
         steps = model.blocks[hop.number]

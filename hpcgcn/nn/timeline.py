@@ -1,4 +1,4 @@
-"""When the arrays of a model are touched: every step and hop of a training pass at its place in time."""
+"""When a model's arrays are touched: every step and hop of a training pass at its place in time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class Timeline:
     START = 0
 
     def __init__(self, line, eager: list[set], loss_gradient: Array | None, by_chunk: bool):
-        self.line, self.eager, self.loss_gradient, self.by_chunk = line, eager, loss_gradient, by_chunk
+        self.line, self.eager = line, eager
+        self.loss_gradient, self.by_chunk = loss_gradient, by_chunk
         self.now = self.START
         self._lives: dict[Array, Lifetime] = {}
         self._forward()
@@ -40,7 +41,10 @@ class Timeline:
         self._backward()
 
     def lifetimes(self, outlive_epoch: list[Array]) -> list[Lifetime]:
-        """Of all arrays that need memory; those that outlive the epoch, and those of all rows, live all the time."""
+        """Of all arrays that need memory.
+
+        Those that outlive the epoch, and those that are not touched row by row, live all the time.
+        """
         for array, life in self._lives.items():
             if array in outlive_epoch or not array.per_row or array.fill is not None:
                 life.first, life.last = self.START, self.now
@@ -60,7 +64,7 @@ class Timeline:
         self.now += 1
         return self.now
 
-    # -- forward --------------------------------------------------------------------------------------------
+    # -- forward -----------------------------------------------------------------------------------
     def _forward(self):
         line = self.line
         self._touch(*(f.planned_value for f in line.received))
@@ -71,8 +75,8 @@ class Timeline:
                 self._touch(hop.source.planned_value, hop.target.planned_value)
             for step in steps:
                 self._tick()
-                self._touch(*(f.planned_value for f in step.reads), step.target.planned_value, *step.saves,
-                            *step.scratch)
+                self._touch(*(f.planned_value for f in step.reads), step.target.planned_value,
+                            *step.saves, *step.scratch)
             self._tick()
             if k:                        # gathered until the last row is through
                 self._touch(line.hops[k - 1].source.planned_value)
@@ -89,7 +93,7 @@ class Timeline:
             self._touch(*gathered)
             self._touch(*gathered, at=self.START)
 
-    # -- backward -------------------------------------------------------------------------------------------
+    # -- backward ----------------------------------------------------------------------------------
     def _backward(self):
         line, begin = self.line, self._tick()
         self._touch(*(f.planned_grad for f in line.sent))
@@ -119,7 +123,7 @@ class Timeline:
         steps, eager = self.line.segments[k], self.eager[k]
         for step in reversed(steps):
             self._tick()
-            self._touch(step.target.planned_grad, *(f.planned_grad for f in step.reads), *step.scratch)
+            self._touch(*(f.planned_grad for f in (*step.reads, step.target)), *step.scratch)
             self._touch(*step.saves, saved=True)
         self._tick()
         for step in steps:

@@ -32,7 +32,8 @@ def build_model(backend, shape: Shape, parameters, n_rows: int, inputs: Inputs) 
     return build.finish(shape.architecture.build(build))
 
 
-def plan_model(shape: Shape, n_rows: int, *, sparse: bool = False, precomputed: bool = False) -> Plan:
+def plan_model(shape: Shape, n_rows: int, *, sparse: bool = False,
+               precomputed: bool = False) -> Plan:
     """The plan of a model over so many rows, before there is a graph or a backend.
 
     sparse: are the features sparse? precomputed: is the first aggregation done once, at start?
@@ -45,7 +46,7 @@ def plan_model(shape: Shape, n_rows: int, *, sparse: bool = False, precomputed: 
 
 
 def precomputes_input(settings, sparse: bool) -> bool:
-    """Is the model's first aggregation done once, at start? Where nothing else is said: for dense features."""
+    """Is the model's first aggregation done once, at start? By default for dense features."""
     if not MODELS[settings.model].precomputes_input:
         return False
     return {"yes": True, "no": False}.get(settings.precompute, not sparse)

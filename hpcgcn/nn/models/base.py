@@ -1,4 +1,4 @@
-"""What a model is: one class that states its parameters, its defaults and options, and builds its steps.
+"""What a model is: one class with its parameters, defaults and options, that builds its steps.
 
 A new model is one file in this folder: a class with `@register` that derives from Architecture.
 Nothing outside this folder names a model.
@@ -53,22 +53,25 @@ class Shape:
 
 
 class Architecture:
-    """One kind of model. Class attributes are its defaults and what it offers; an instance has a shape."""
+    """One kind of model. Class attributes are its defaults and options; an instance has a shape."""
 
     name: str
     title = ""                       # as papers call it
     normalisation = "symmetric"      # of the adjacency: "symmetric" or "mean"
     self_loops = True                # default of the setting
     norm = False                     # default of the setting
-    options: tuple[str, ...] = ()    # the settings of a model that it takes, besides layers, hidden and dropout
-    precomputes_input = False        # does it begin with an aggregation of the input, which can be done once at start?
+    # The settings that it takes, besides layers, hidden and dropout.
+    options: tuple[str, ...] = ()
+    # Does it begin with an aggregation of the input, which can be done once at start?
+    precomputes_input = False
     for_many_layers = False          # does it train with dozens of layers?
-    dense_ends = False               # does it have the linear layers `input` and `output` around its graph layers?
-    # How libraries name the weights of one graph layer: {framework: {our name: (their name, transposed)}},
+    # Does it have the linear layers `input` and `output` around its graph layers?
+    dense_ends = False
+    # How libraries name a graph layer's weights: {framework: {our name: (theirs, transposed)}},
     weight_names: dict[str, dict[str, tuple[str, bool]]] = {}
     # which of their weights it has not, so that they are zero,
     zero_weights: dict[str, tuple[str, ...]] = {}
-    # and who weights the edges of directed graphs by out-degrees, which differs from what is done here.
+    # and who weights the edges of directed graphs by out-degrees, which is not done here.
     out_degrees_in: tuple[str, ...] = ()
 
     def __init__(self, shape: Shape):
@@ -78,7 +81,8 @@ class Architecture:
         """Refuse a shape that cannot be built."""
         if self.shape.linear_layers and "linear_layers" not in self.options:
             takers = " and ".join(models_with("linear_layers"))
-            raise ConfigError(f"linear_layers is for {takers}; {self.name} does not take it: leave it 0")
+            raise ConfigError(f"linear_layers is for {takers}; {self.name} does not take it: "
+                              f"leave it 0")
 
     def is_linear(self, layer: int) -> bool:
         """Is graph layer `layer` a plain linear one, that does not look at neighbours?"""
@@ -89,7 +93,7 @@ class Architecture:
         raise NotImplementedError
 
     def build(self, build: Builder) -> Field:
-        """Add all steps and hops, in the order of the forward pass; returns the field of the logits."""
+        """Add all steps and hops, in the order of the forward pass; returns the logits."""
         raise NotImplementedError
 
 
@@ -105,12 +109,12 @@ def models_with(option: str) -> list[str]:
 
 
 def models_where(attribute: str) -> list[str]:
-    """Names of the models with this attribute: `norm`, `self_loops`, `precomputes_input`, `for_many_layers`."""
+    """Names of the models with this attribute: `norm`, `self_loops`, `precomputes_input`..."""
     return [name for name, kind in MODELS.items() if getattr(kind, attribute)]
 
 
 def parameter_specs(shape: Shape) -> list[Spec]:
-    """Names and shapes of all parameters, in the order of the flat array; refuses what cannot be built."""
+    """Names and shapes of all parameters in their order; refuses what cannot be built."""
     architecture = shape.architecture
     architecture.check()
     return architecture.specs()
@@ -118,9 +122,11 @@ def parameter_specs(shape: Shape) -> list[Spec]:
 
 def norm_specs(number: int, width: int) -> list[Spec]:
     """The parameters of a LayerNorm."""
-    return [Spec(f"norm{number}.gamma", (width,), 1.0, "norm"), Spec(f"norm{number}.beta", (width,), 0.0, "norm")]
+    return [Spec(f"norm{number}.gamma", (width,), 1.0, "norm"),
+            Spec(f"norm{number}.beta", (width,), 0.0, "norm")]
 
 
 def dense_specs(name: str, d_in: int, d_out: int) -> list[Spec]:
     """The parameters of a linear layer that does not look at neighbours."""
-    return [Spec(f"{name}.weight", (d_in, d_out), group="dense"), Spec(f"{name}.bias", (d_out,), 0.0, "dense")]
+    return [Spec(f"{name}.weight", (d_in, d_out), group="dense"),
+            Spec(f"{name}.bias", (d_out,), 0.0, "dense")]

@@ -11,7 +11,7 @@ from hpcgcn.nn.parameters import Spec
 
 @register
 class GCN(Architecture):
-    """Layers of the form y = A h W + b, with an optional LayerNorm, ReLU and dropout between them."""
+    """Layers y = A h W + b, with an optional LayerNorm, ReLU and dropout between them."""
 
     name, title = "gcn", "GCN"
     options = ("norm", "linear_layers")
@@ -24,8 +24,8 @@ class GCN(Architecture):
     def check(self):
         super().check()
         if self.shape.linear_layers >= self.shape.layers:
-            raise ConfigError(f"linear_layers = {self.shape.linear_layers} leaves no layer that looks at "
-                              f"neighbours; make it less than layers = {self.shape.layers}")
+            raise ConfigError(f"linear_layers = {self.shape.linear_layers} leaves no layer that "
+                              f"looks at neighbours; make it less than layers = {self.shape.layers}")
 
     def width(self, layer: int) -> int:
         """Width of the output of layer l; 0 is the input."""
@@ -38,15 +38,20 @@ class GCN(Architecture):
         return layer > self.shape.layers - self.shape.linear_layers
 
     def specs(self) -> list[Spec]:
-        return [spec for layer in range(1, self.shape.layers + 1) for spec in self._layer_specs(layer)]
+        layers = range(1, self.shape.layers + 1)
+        return [spec for layer in layers for spec in self._layer_specs(layer)]
 
     def _layer_specs(self, layer: int) -> list[Spec]:
         d_in, d_out = self.width(layer - 1), self.width(layer)
         specs = [Spec(f"conv{layer}.weight", (d_in, d_out))]
-        if self.adds_own_row and not self.is_linear(layer):
+        if self._has_own_weight(layer):
             specs.append(Spec(f"conv{layer}.weight_self", (d_in, d_out)))
         specs.append(Spec(f"conv{layer}.bias", (d_out,), 0.0))
-        return specs + (norm_specs(layer, d_out) if self.shape.norm and layer < self.shape.layers else [])
+        has_norm = self.shape.norm and layer < self.shape.layers
+        return specs + (norm_specs(layer, d_out) if has_norm else [])
+
+    def _has_own_weight(self, layer: int) -> bool:
+        return self.adds_own_row and not self.is_linear(layer)
 
     def build(self, build: Builder) -> Field:
         source = None
@@ -64,7 +69,7 @@ class GCN(Architecture):
     def _convolution(self, build: Builder, layer: int, source) -> Field:
         """y = A h W (+ h W_self), in the cheaper order."""
         weight = f"conv{layer}.weight"
-        own = f"conv{layer}.weight_self" if self.adds_own_row and not self.is_linear(layer) else None
+        own = f"conv{layer}.weight_self" if self._has_own_weight(layer) else None
         d_in, d_out = self.width(layer - 1), self.width(layer)
         if layer == 1 and build.inputs.aggregated is not None:
             return self._precomputed_layer(build, weight, own, d_out)
@@ -74,7 +79,7 @@ class GCN(Architecture):
             y = build.field("y", d_out)
             build.linear(source, y, weight)
             return y
-        # A (h W) instead of (A h) W where W narrows: exchange and aggregation run at the smaller width.
+        # A (h W) instead of (A h) W where W narrows: exchange and aggregation are then narrower.
         if d_out < d_in or build.is_sparse(source):
             u = build.field("u", d_out)
             build.linear(source, u, weight)

@@ -13,7 +13,10 @@ from hpcgcn.nn.steps import IdentityMapping, InitialResidual
 
 @register
 class GCNII(Architecture):
-    """t = (1 - alpha) A h + alpha h0; h' = relu((1 - beta_l) t + beta_l t W), beta_l = log(lambda / l + 1)."""
+    """t = (1 - alpha) A h + alpha h0; h' = relu((1 - beta) t + beta t W).
+
+    In layer l beta is log(lambda / l + 1).
+    """
 
     name, title = "gcnii", "GCNII"
     options = ("alpha", "lambda_")
@@ -23,8 +26,9 @@ class GCNII(Architecture):
 
     def specs(self) -> list[Spec]:
         shape, hidden = self.shape, self.shape.hidden
+        layers = range(1, shape.layers + 1)
         return [*dense_specs("input", shape.n_features, hidden),
-                *(Spec(f"conv{layer}.weight", (hidden, hidden)) for layer in range(1, shape.layers + 1)),
+                *(Spec(f"conv{layer}.weight", (hidden, hidden)) for layer in layers),
                 *dense_specs("output", hidden, shape.n_classes)]
 
     def build(self, build: Builder) -> Field:

@@ -21,7 +21,8 @@ class ResGCN(Architecture):
         for layer in range(1, shape.layers + 1):
             specs += [*norm_specs(layer, hidden), Spec(f"conv{layer}.weight", (hidden, hidden)),
                       Spec(f"conv{layer}.bias", (hidden,), 0.0)]
-        return [*specs, *norm_specs(shape.layers + 1, hidden), *dense_specs("output", hidden, shape.n_classes)]
+        return [*specs, *norm_specs(shape.layers + 1, hidden),
+                *dense_specs("output", hidden, shape.n_classes)]
 
     def build(self, build: Builder) -> Field:
         layers, hidden = self.shape.layers, self.shape.hidden

@@ -1,4 +1,4 @@
-"""GraphSAGE with the mean of the neighbours (Hamilton, Ying and Leskovec): h' = relu(mean(h) W + h W_self + b)."""
+"""GraphSAGE (Hamilton, Ying and Leskovec): h' = relu(mean(h) W + h W_self + b)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Row-wise steps of the models, each a hand-written forward/backward pair; base.py says what a step is."""
+"""Row-wise steps of the models, each a hand-written forward/backward pair.
+
+base.py says what a step is, and what it declares of itself.
+"""
 
 from hpcgcn.nn.steps.activation import Dropout, Epilogue, LayerNorm
 from hpcgcn.nn.steps.base import PassContext, Step
@@ -6,6 +9,6 @@ from hpcgcn.nn.steps.gcnii import IdentityMapping, InitialResidual
 from hpcgcn.nn.steps.linear import Bias, Linear, SparseInput, SparseLinear
 from hpcgcn.nn.steps.order import eager_weight_gradients, run_backward, run_weight_gradients
 
-__all__ = ["Bias", "Dropout", "Epilogue", "IdentityMapping", "InitialResidual", "LayerNorm", "Linear",
-           "PassContext", "SparseInput", "SparseLinear",
-           "Step", "eager_weight_gradients", "run_backward", "run_weight_gradients"]
+__all__ = ["Bias", "Dropout", "Epilogue", "IdentityMapping", "InitialResidual", "LayerNorm",
+           "Linear", "PassContext", "SparseInput", "SparseLinear", "Step",
+           "eager_weight_gradients", "run_backward", "run_weight_gradients"]

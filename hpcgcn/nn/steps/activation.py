@@ -1,4 +1,4 @@
-"""Dropout alone, and the epilogue of a layer: bias, norm, ReLU and dropout in one pass over the rows."""
+"""Dropout alone, and the epilogue of a layer: bias, norm, ReLU and dropout in one pass."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from hpcgcn.nn.steps.gcnii import IdentityMapping
 class Dropout(Step):
     """target = dropout(source). The mask is drawn again in backward: nothing is stored."""
 
-    def __init__(self, backend, source: Field, target: Field, ids, layer: int, threshold: int, stream: int = 0):
+    def __init__(self, backend, source: Field, target: Field, ids, layer: int, threshold: int,
+                 stream: int = 0):
         super().__init__(backend, [source], target)
         self.source, self.ids = source, ids
         self.layer, self.threshold, self.stream = layer, threshold, stream
@@ -41,16 +42,16 @@ class LayerNorm:
 
     gamma: Parameter
     beta: Parameter
-    xhat: Array                      # (n_rows, width): normalised rows; may be the source's own array
+    xhat: Array                      # (n_rows, width): normalised rows; may be the source's array
     rstd: Array                      # (n_rows,): one over the standard deviation
 
 
 class Epilogue(Step):
-    """target = dropout(relu(norm(source + bias))). Without a norm, source and target may share their arrays.
+    """target = dropout(relu(norm(source + bias))); without a norm it may work in place.
 
-    Backward needs to know where the output is zero. Where a plan has other use for the output's memory by
-    then, the output is recomputed from what the step that wrote the source saved (`recompute_from`): only
-    without bias and norm.
+    Backward needs to know where the output is zero. Where a plan has other use for the output's
+    memory by then, the output is recomputed from what the step that wrote the source saved
+    (`recompute_from`): only without bias and norm.
     """
 
     def __init__(self, backend, source: Field, target: Field, ids, layer: int, threshold: int, *,
@@ -59,8 +60,9 @@ class Epilogue(Step):
         self.source, self.ids, self.layer, self.threshold = source, ids, layer, threshold
         self.bias, self.norm, self.recompute_from = bias, norm, recompute_from
         self.recomputed = None           # rows for a block of the output, if that is not saved
-        super().__init__(backend, [source], target, saves=[target.planned_value, *self._norm_arrays()],
-                         parameters=[p for p in (bias, norm and norm.gamma, norm and norm.beta) if p])
+        parameters = [*([bias] if bias else []), *([norm.gamma, norm.beta] if norm else [])]
+        super().__init__(backend, [source], target, parameters=parameters,
+                         saves=[target.planned_value, *self._norm_arrays()])
         self.element_wise = norm is None
         self.fuses = tuple(name for name, there in (("bias", bias), ("norm", norm), ("relu", True),
                                                     ("dropout", threshold)) if there)
@@ -80,7 +82,8 @@ class Epilogue(Step):
         if self.norm is not None:
             arguments |= {"gamma": self.norm.gamma.value, "beta": self.norm.beta.value,
                           "xhat": self.norm.xhat.data[block], "rstd": self.norm.rstd.data[block]}
-        self.backend.epilogue_forward(self.source.value[block], self.target.value[block], **arguments)
+        self.backend.epilogue_forward(self.source.value[block], self.target.value[block],
+                                      **arguments)
 
     def _output(self, rows, context):
         """What forward left in these rows: still there, or recomputed."""
@@ -89,7 +92,8 @@ class Epilogue(Step):
         out = self.recomputed.data[:rows[1] - rows[0]]
         key, threshold = context.dropout(self.threshold, self.layer)
         self.recompute_from.map_rows(rows, out)
-        self.backend.epilogue_forward(out, out, key=key, threshold=threshold, ids=self.ids[slice(*rows)])
+        self.backend.epilogue_forward(out, out, key=key, threshold=threshold,
+                                      ids=self.ids[slice(*rows)])
         return out
 
     def backward(self, rows, context):
@@ -110,10 +114,11 @@ class Epilogue(Step):
         pass_on(self.backend, dtarget, self.source, self, block)
 
     def forward_columns(self, y, columns: slice, ids, context):
-        """The same on some columns of some rows, in place; without a norm, which needs whole rows."""
+        """The same on some columns of some rows, in place; not with a norm."""
         key, threshold = context.dropout(self.threshold, self.layer)
-        self.backend.epilogue_forward(y, y, bias=None if self.bias is None else self.bias.value[columns],
-                                      key=key, threshold=threshold, ids=ids, first_column=columns.start)
+        bias = None if self.bias is None else self.bias.value[columns]
+        self.backend.epilogue_forward(y, y, bias=bias, key=key, threshold=threshold, ids=ids,
+                                      first_column=columns.start)
 
     def backward_columns(self, dout, out, columns: slice, context):
         """Back through `forward_columns`, in place; `out` is what that left."""

@@ -1,30 +1,32 @@
 """Row-wise steps, each a hand-written forward/backward pair over fields.
 
-`forward(rows, context)` writes the target's rows; `backward(rows, context)` reads the target's gradient
-and passes it on; `weight_gradients(rows, context)` then adds to the gradients of matrices. It comes last
-and apart because nobody waits for it: what `backward` passed on can be on its way to other ranks by then.
-Parameter gradients are always added to (+=); field gradients are overwritten by the field's last consumer
-and added to by the others (see fields.py). `rows` is (start, stop); `context` says which epoch it is and
-whether dropout is on.
+`forward(rows, context)` writes the target's rows; `backward(rows, context)` reads the target's
+gradient and passes it on; `weight_gradients(rows, context)` then adds to the gradients of matrices.
+It comes last and apart because nobody waits for it: what `backward` passed on can be on its way to
+other ranks by then. Parameter gradients are always added to (+=); field gradients are overwritten
+by the field's last consumer and added to by the others (see fields.py). `rows` is (start, stop);
+`context` says which epoch it is and whether dropout is on.
 
-A step declares what it touches, and the plan of a model (nn/plan.py) follows from that alone: how long
-arrays live, which share memory, what is recomputed, and the bytes of it all.
+A step declares what it touches, and the plan of a model (nn/plan.py) follows from that alone: how
+long arrays live, which share memory, what is recomputed, and the bytes of it all.
 
-    reads              fields whose values forward reads, and whose gradients backward writes
-    target             the field whose values forward writes, and whose gradient backward reads
-    adds               does forward add to what is in the target already?
-    saves              arrays that backward or weight_gradients read as forward left them
-    scratch            other arrays of its own, among them constants
-    parameters         the parameters that it uses, and whose gradients it adds to
-    has_weight_gradients   does weight_gradients do anything? Then saves and the target's gradient live
-                       until it has run
-    element_wise       does each element of the target depend on the same element of its one input alone?
-                       Such a step can run on some columns: forward_columns, backward_columns
-    recompute_from     the step from whose saves backward can recompute the target, or None; see recompute_in
-    fuses              the operations that it does in one pass over the rows
-    reads_features     does it read the graph's sparse features, which are no field?
+    reads           fields whose values forward reads, and whose gradients backward writes
+    target          the field whose values forward writes, and whose gradient backward reads
+    adds            does forward add to what is in the target already?
+    saves           arrays that backward or weight_gradients read as forward left them
+    scratch         other arrays of its own, among them constants
+    parameters      the parameters that it uses, and whose gradients it adds to
+    has_weight_gradients
+                    does weight_gradients do anything? Then saves and the target's gradient live
+                    until it has run
+    element_wise    does each element of the target depend on the same element of its one input
+                    alone? Such a step can run on some columns: forward_columns, backward_columns
+    recompute_from  the step from whose saves backward can recompute the target, or None; the plan
+                    decides by recompute_in
+    fuses           the operations that it does in one pass over the rows
+    reads_features  does it read the graph's sparse features, which are no field?
 
-A step touches no other rows than those that it is given, in forward, backward and weight_gradients.
+A step touches no rows but those that it is given, in forward, backward and weight_gradients.
 """
 
 from __future__ import annotations
@@ -88,7 +90,7 @@ class Step:
         return [field for field in self.reads if field.wants_gradient]
 
     def clear(self, rows):
-        """What `backward` does where the target's gradient is zero: what it would overwrite becomes zero."""
+        """`backward` where the target's gradient is zero: what it would overwrite becomes zero."""
         block = slice(*rows)
         for field in self.written_gradients():
             if not field.adds(self):

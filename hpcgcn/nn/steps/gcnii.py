@@ -8,7 +8,7 @@ from hpcgcn.nn.steps.base import Step, pass_on
 
 
 class InitialResidual(Step):
-    """target = (1 - alpha) * aggregated + alpha * initial; target and aggregated share their arrays."""
+    """target = (1 - alpha) * aggregated + alpha * initial; it works in place of aggregated."""
 
     def __init__(self, backend, aggregated: Field, initial: Field, target: Field, alpha: float):
         super().__init__(backend, [aggregated, initial], target)
@@ -27,20 +27,26 @@ class InitialResidual(Step):
 
 
 class IdentityMapping(Step):
-    """target = (1 - beta) * source + beta * source @ weight, as one product with (1 - beta) I + beta weight."""
+    """target = (1 - beta) * source + beta * source @ weight, as one product.
+
+    Its matrix is (1 - beta) I + beta weight.
+    """
 
     has_weight_gradients = True
 
-    def __init__(self, backend, source: Field, target: Field, weight: Parameter, beta: float, identity: Array):
+    def __init__(self, backend, source: Field, target: Field, weight: Parameter, beta: float,
+                 identity: Array):
         """identity: (width, width), a constant that all layers share."""
         self.folded = Array("folded weight", identity.shape, per_row=False)
-        super().__init__(backend, [source], target, saves=[source.planned_value, self.folded], scratch=[identity],
-                         parameters=[weight])
+        super().__init__(backend, [source], target, saves=[source.planned_value, self.folded],
+                         scratch=[identity], parameters=[weight])
         self.source, self.weight, self.beta, self.identity = source, weight, beta, identity
 
     def forward(self, rows, context):
-        # For every block anew: next to the product it costs nothing, and no one must say when weights change.
-        self.backend.axpby(self.beta, self.weight.value, 1.0 - self.beta, self.identity.data, self.folded.data)
+        # For every block anew: next to the product it costs nothing, and no one must say when
+        # weights change.
+        self.backend.axpby(self.beta, self.weight.value, 1.0 - self.beta, self.identity.data,
+                           self.folded.data)
         self.map_rows(rows, self.target.value[slice(*rows)])
 
     def map_rows(self, rows, out):

@@ -14,8 +14,10 @@ class Linear(Step):
 
     has_weight_gradients = True
 
-    def __init__(self, backend, source: Field, target: Field, weight: Parameter, adds: bool = False):
-        super().__init__(backend, [source], target, adds=adds, saves=[source.planned_value], parameters=[weight])
+    def __init__(self, backend, source: Field, target: Field, weight: Parameter,
+                 adds: bool = False):
+        super().__init__(backend, [source], target, adds=adds, saves=[source.planned_value],
+                         parameters=[weight])
         self.source, self.weight = source, weight
 
     def forward(self, rows, context):
@@ -36,7 +38,10 @@ class Linear(Step):
 
 
 class Bias(Step):
-    """target += bias, in place, where no epilogue does it. A GEMM with a column of ones keeps the table small."""
+    """target += bias, in place, where no epilogue does it.
+
+    A GEMM with a column of ones keeps the table of operations small.
+    """
 
     def __init__(self, backend, target: Field, bias: Parameter, ones: Array):
         """ones: (n_rows, 1), the same for all biases of a model."""
@@ -45,17 +50,18 @@ class Bias(Step):
 
     def forward(self, rows, context):
         block = slice(*rows)
-        self.backend.gemm(self.ones.data[block], self.bias.value.reshape(1, -1), self.target.value[block],
-                          accumulate=True)
+        self.backend.gemm(self.ones.data[block], self.bias.value.reshape(1, -1),
+                          self.target.value[block], accumulate=True)
 
     def backward(self, rows, context):
         self.backend.column_sum_add(self.target.grad[slice(*rows)], self.bias.grad)
 
 
 class SparseInput:
-    """Sparse features and, in training, their dropped-out copy: the same entries with other weights.
+    """Sparse features and, in training, their dropped-out copy: other weights of the entries.
 
-    Its matrices are made when they are first needed: not every rank that plans a model reads features.
+    Its matrices are made when they are first needed: not every rank that plans a model reads
+    features.
     """
 
     def __init__(self, backend, features, ids, layer: int, threshold: int):
@@ -85,19 +91,20 @@ class SparseInput:
 
 
 class SparseLinear(Step):
-    """target = features @ weight for sparse features; added if `adds`; `draws` renews their dropout."""
+    """target (+)= features @ weight for sparse features; `draws` renews their dropout."""
 
     has_weight_gradients = True
     reads_features = True
 
-    def __init__(self, backend, source: SparseInput, target: Field, weight: Parameter, adds: bool = False,
-                 draws: bool = True):
+    def __init__(self, backend, source: SparseInput, target: Field, weight: Parameter,
+                 adds: bool = False, draws: bool = True):
         super().__init__(backend, [], target, adds=adds, parameters=[weight])
         self.source, self.weight, self.draws = source, weight, draws
 
     def forward(self, rows, context):
         matrix = self.source.now(rows, context, self.draws)
-        self.backend.spmm(matrix, self.weight.value, self.target.value, rows=rows, accumulate=self.adds)
+        self.backend.spmm(matrix, self.weight.value, self.target.value, rows=rows,
+                          accumulate=self.adds)
 
     def backward(self, rows, context):
         """Features have no gradient."""

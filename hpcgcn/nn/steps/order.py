@@ -1,19 +1,20 @@
-"""In which order a block's steps run backwards: what others wait for first, weight gradients after it."""
+"""The order in which a block runs backwards: what others wait for first, weight gradients later."""
 
 from __future__ import annotations
 
 from hpcgcn.nn.steps.base import PassContext, Step
 
-# Weight gradients that wait keep the gradient that they read alive: not more than this many of a block.
+# Weight gradients that wait keep the gradient that they read alive: at most so many per block.
 DEFERRED_GRADIENTS = 2
 
 
 def eager_weight_gradients(steps: list[Step]) -> set[Step]:
-    """The steps of a block, in forward order, whose `weight_gradients` must follow their `backward` at once.
+    """The steps of a block whose `weight_gradients` must follow their `backward` at once.
 
-    All others are deferred until the block has been run backwards, so that what it passes on can be sent
-    before. A step is eager if an earlier one of the block writes the gradient that it reads, or if deferring
-    it would keep one more array alive: in a row of linear layers only the first few are deferred.
+    All others are deferred until the block has been run backwards, so that what it passes on can be
+    sent before. A step is eager if an earlier one of the block writes the gradient that it reads,
+    or if deferring it would keep one more array alive: in a row of linear layers only the first few
+    are deferred. `steps` are in forward order.
     """
     eager, deferred, written = set(), [], set()
     for step in steps:

@@ -1,4 +1,4 @@
-"""Memory of a stage: every rank builds the whole model, and allocates the arrays of its own part of it."""
+"""Memory of a stage: every rank builds the whole model, and allocates the arrays of its part."""
 
 from __future__ import annotations
 
@@ -16,5 +16,6 @@ def plan_stage(stage: StagePlan, recompute: bool = False, stale_gradients: bool 
     stale_gradients: what hops gather going back is read by the next epoch, too.
     """
     line = Line(stage.segments, stage.hops, logits, received=stage.received, sent=stage.sent)
-    kept = [hop.target.planned_grad for hop in stage.hops if gathers_gradient(hop)] if stale_gradients else []
-    return Plan(line, by_chunk=True, outlive_epoch=kept, recompute_rows=largest_block if recompute else None)
+    gathered = [hop.target.planned_grad for hop in stage.hops if gathers_gradient(hop)]
+    return Plan(line, by_chunk=True, outlive_epoch=gathered if stale_gradients else [],
+                recompute_rows=largest_block if recompute else None)
