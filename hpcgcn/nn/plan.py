@@ -181,7 +181,7 @@ def whole_line(model) -> Line:
 def element_wise_between(model) -> dict[int, Step]:
     """Element-wise steps that are all there is between two hops, by the number of the first hop.
 
-    They can be fused with the hops, on columns.
+    They can be fused with the hops, on any part of the width.
     """
     found = {}
     for hop, following in zip(model.hops, model.hops[1:]):

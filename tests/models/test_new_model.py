@@ -1,4 +1,4 @@
-"""A model that is not in the project, in one class: it trains, evaluates and is divided like all others."""
+"""A model that is not in the project, in one class: it trains and is divided like all others."""
 
 import json
 import os
@@ -17,12 +17,12 @@ from hpcgcn.nn.models import MODELS, Architecture
 from hpcgcn.nn.models.base import dense_specs
 from hpcgcn.nn.steps import InitialResidual
 
-SETTINGS = {"model": "appnp", "layers": 4, "hidden": 9, "dropout": 0.5, "alpha": 0.2, "seed": 3, "dtype": "float64",
-            "backend": "reference"}
+SETTINGS = {"model": "appnp", "layers": 4, "hidden": 9, "dropout": 0.5, "alpha": 0.2, "seed": 3,
+            "dtype": "float64", "backend": "reference"}
 
 
 class APPNP(Architecture):
-    """Predict, then propagate (Gasteiger et al.): h = MLP(x); z = h; K times z = (1 - alpha) A z + alpha h."""
+    """Predict, then propagate (Gasteiger et al.): h = MLP(x); z = (1 - alpha) A z + alpha h."""
 
     name, title = "appnp", "APPNP"
     options = ("alpha",)
@@ -44,7 +44,8 @@ class APPNP(Architecture):
             aggregated = build.field("aggregated", self.shape.n_classes)
             build.hop(propagated, aggregated)
             propagated = build.in_place("propagated", aggregated)
-            build.add(InitialResidual(build.backend, aggregated, predicted, propagated, self.shape.alpha))
+            build.add(InitialResidual(build.backend, aggregated, predicted, propagated,
+                                      self.shape.alpha))
         return propagated
 
 
@@ -64,7 +65,8 @@ def test_without_its_class_it_is_refused():
         make_config({"model": "appnp"})
 
 
-@pytest.mark.parametrize("graph_changes", [{}, {"sparse": True}, {"directed": True}, {"multilabel": True}])
+@pytest.mark.parametrize("graph_changes", [{}, {"sparse": True}, {"directed": True},
+                                           {"multilabel": True}])
 def test_its_gradients_are_the_slopes_of_the_loss(appnp, graph_changes):
     trainer, rng = make_trainer(small_graph(**graph_changes), **SETTINGS), np.random.default_rng(1)
     trainer.parameters.value += 0.1 * rng.standard_normal(trainer.parameters.size)
@@ -86,7 +88,8 @@ def test_its_logits_are_those_of_the_formula(appnp):
     wanted = predicted
     for _ in range(4):
         wanted = 0.8 * matrix @ wanted + 0.2 * predicted
-    np.testing.assert_allclose(trainer.engine.evaluate(), wanted[trainer.engine.local.order], atol=1e-12)
+    engine = trainer.engine
+    np.testing.assert_allclose(engine.evaluate(), wanted[engine.local.order], atol=1e-12)
 
 
 SCRIPT = """
@@ -118,7 +121,8 @@ def test_it_is_divided_like_every_model(tmp_path):
 
     def losses(name: str, ranks: int, settings: dict) -> list[float]:
         settings = settings | {"name": name, "output": str(tmp_path)}
-        launch(ranks, [sys.executable, "script.py", json.dumps(settings), f"{name}.json"], cwd=tmp_path, timeout=120).check()
+        command = [sys.executable, "script.py", json.dumps(settings), f"{name}.json"]
+        launch(ranks, command, cwd=tmp_path, timeout=120).check()
         return json.loads((tmp_path / f"{name}.json").read_text())
 
     wanted = losses("single", 1, {})

@@ -1,4 +1,6 @@
-"""The plan of a model: nothing that is alive is overwritten, and its bytes are those that are allocated."""
+"""The plan of a model: nothing that is alive is overwritten; its bytes are those allocated."""
+
+import itertools
 
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ from small_graphs import make_trainer, small_graph
 
 from hpcgcn.backend.reference import ReferenceBackend
 from hpcgcn.nn import plan as plan_module
+from hpcgcn.nn.fields import Array
 from hpcgcn.nn.models import MODELS, Inputs, Shape, build_model, parameter_specs, plan_model
 from hpcgcn.nn.parameters import Parameters
 from hpcgcn.nn.plan import KINDS, Buffer, Line, Plan, share_memory, whole_line
@@ -30,7 +33,8 @@ class CountingBackend(ReferenceBackend):
 
 
 def built(name: str, backend, n_rows: int = 40, **changes):
-    shape = Shape(name, 6, 3, **{"layers": 5, "hidden": 8, "dropout": 0.5, "norm": MODELS[name].norm} | changes)
+    settings = {"layers": 5, "hidden": 8, "dropout": 0.5, "norm": MODELS[name].norm} | changes
+    shape = Shape(name, 6, 3, **settings)
     parameters = Parameters(backend, parameter_specs(shape), 0, allocate=False)
     inputs = Inputs(np.arange(n_rows), dense=np.zeros((n_rows, 6), np.float32))
     return build_model(backend, shape, parameters, n_rows, inputs)
@@ -45,22 +49,25 @@ def overlap(a: Lifetime, b: Lifetime) -> bool:
 def test_arrays_that_live_at_once_do_not_share_memory(name, run):
     plan = Plan(whole_line(built(name, None)), **RUNS[run])
     lives = {life.array: life for life in plan.lifetimes}
-    assert sorted(map(id, lives)) == sorted(id(a) for buffer in plan.buffers for a in buffer.arrays), "each has a place"
+    placed = [array for buffer in plan.buffers for array in buffer.arrays]
+    assert len(placed) == len(lives) and set(placed) == set(lives), "each has one place"
     for buffer in plan.buffers:
         arrays = buffer.arrays
         assert {array.shape for array in arrays} == {buffer.shape}
-        assert not any(overlap(lives[a], lives[b]) for k, a in enumerate(arrays) for b in arrays[:k])
+        pairs = itertools.combinations(arrays, 2)
+        assert not any(overlap(lives[a], lives[b]) for a, b in pairs)
     assert len(plan.buffers) < len(plan.lifetimes), "some memory is shared"
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_what_hops_gather_lives_until_the_last_row_is_through(name):
-    """Some rows are past a hop, in the block behind it, while others are still gathered from its input."""
+    """Some rows are in the block behind a hop while others are still gathered from its input."""
     model = built(name, None)
     lives = {life.array: life for life in Plan(whole_line(model)).lifetimes}
     for hop in model.hops:
         behind = [step.target.planned_value for step in model.blocks[hop.number]]
-        before = [field.planned_grad for step in model.blocks[hop.number - 1] for field in step.written_gradients()]
+        before = [field.planned_grad for step in model.blocks[hop.number - 1]
+                  for field in step.written_gradients()]
         assert all(overlap(lives[hop.source.planned_value], lives[array]) for array in behind)
         if hop.source.wants_gradient:
             assert all(overlap(lives[hop.target.planned_grad], lives[array]) for array in before)
@@ -89,15 +96,16 @@ def test_a_plan_without_a_graph_has_the_bytes_of_the_run(name):
     trainer = make_trainer(graph, **settings)
     model, shape = trainer.engine.model, trainer.shape
     steps = [step for block in model.blocks for step in block]
-    arrays = [a for s in steps for a in (*(f.planned_value for f in s.reads), *(f.planned_grad for f in s.reads),
-                                         s.target.planned_value, s.target.planned_grad, *s.saves, *s.scratch)]
-    arrays += [a for hop in model.hops for f in (hop.source, hop.target) for a in (f.planned_value, f.planned_grad)]
-    held = {id(array.data): array.data for array in arrays if array is not None and not array.is_given}
-    every_hop = shape.layers - shape.linear_layers       # of a model that aggregates its input in every epoch
+    fields = [field for item in (*steps, *model.hops) for field in (*item.reads, item.target)]
+    arrays = [a for field in fields for a in (field.planned_value, field.planned_grad)]
+    arrays += [array for step in steps for array in (*step.saves, *step.scratch)]
+    held = {id(a.data): a.data for a in arrays if a is not None and not a.is_given}
+    every_hop = shape.layers - shape.linear_layers       # if the input is aggregated in every epoch
     planned = plan_model(shape, graph.n_nodes, sparse="sparse" in graph_changes,
                          precomputed=len(model.hops) < every_hop).bytes(itemsize=8)
-    assert sum(data.nbytes for data in held.values()) == sum(planned.values()) - planned["parameters"]
     assert planned["parameters"] == 4 * trainer.parameters.value.nbytes
+    without_parameters = sum(planned.values()) - planned["parameters"]
+    assert sum(data.nbytes for data in held.values()) == without_parameters
 
 
 def outcome(graph, settings):
@@ -109,7 +117,8 @@ def outcome(graph, settings):
 def assert_sharing_changes_no_bit(monkeypatch, graph, settings):
     """Against a run in which every array has memory of its own."""
     shared = outcome(graph, settings)
-    monkeypatch.setattr(plan_module, "share_memory", lambda lives: [Buffer(life.array.shape, [life.array]) for life in lives])
+    monkeypatch.setattr(plan_module, "share_memory", lambda lives: [
+        Buffer(life.array.shape, [life.array]) for life in lives])
     for found, wanted in zip(shared, outcome(graph, settings)):
         assert np.array_equal(found, wanted)
 
@@ -122,13 +131,13 @@ def test_shared_memory_changes_no_bit(name, monkeypatch):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_shared_memory_changes_no_bit_where_rows_go_in_blocks(name, monkeypatch):
-    """Rows this wide are worked on in blocks of 256: some are past a hop while others are still gathered from."""
+    """Rows this wide go in blocks of 256: some are past a hop while others are gathered from."""
     settings = {"model": name, "layers": 4, "hidden": 1024, "dropout": 0.5, "precompute": "no"}
     assert_sharing_changes_no_bit(monkeypatch, small_graph(520, 1500), settings)
 
 
 def test_memory_is_shared_where_it_can_be():
-    """A deep GCNII saves two activations per layer, and its gradients need a few arrays however deep it is."""
+    """A GCNII saves two activations per layer; its gradients need a few arrays, however deep."""
     few, many = (plan_model(Shape("gcnii", 6, 3, layers, 8), 100).bytes() for layers in (10, 40))
     row_array, weight = 100 * 8 * 4, 8 * 8 * 4
     assert many["saved for backward"] - few["saved for backward"] == 30 * (2 * row_array + weight)
@@ -137,25 +146,21 @@ def test_memory_is_shared_where_it_can_be():
 
 
 def test_lifetimes_that_touch_do_not_share():
-    lives = [Lifetime(array, first, last) for array, first, last in zip(arrays(4), (0, 2, 3, 5), (2, 4, 6, 7))]
-    assert [[lives.index(next(x for x in lives if x.array is a)) for a in b.arrays] for b in share_memory(lives)] == [
-        [0, 2], [1, 3]]
-
-
-def arrays(number: int):
-    from hpcgcn.nn.fields import Array
-    return [Array("a", (3, 2)) for _ in range(number)]
+    a, b, c, d = (Array(name, (3, 2)) for name in "abcd")
+    lives = [Lifetime(a, 0, 2), Lifetime(b, 2, 4), Lifetime(c, 3, 6), Lifetime(d, 5, 7)]
+    assert [buffer.arrays for buffer in share_memory(lives)] == [[a, c], [b, d]]
 
 
 def test_what_outlives_the_epoch_shares_with_nothing():
     model = built("gcnii", None)
     kept = [hop.target.planned_grad for hop in model.hops]
     plan = Plan(whole_line(model), by_chunk=True, outlive_epoch=kept)
-    assert all(buffer.arrays == [array] for array in kept for buffer in plan.buffers if array in buffer.arrays)
+    for array in kept:
+        assert [b.arrays for b in plan.buffers if array in b.arrays] == [[array]]
 
 
 def test_the_loss_of_a_chunk_stays_out_of_what_hops_gather():
-    model = built("gcn", None, hidden=8)             # the last layer narrows: its logits are a hop's output
+    model = built("gcn", None)           # the last layer narrows: its logits are a hop's output
     assert model.hops[-1].target.planned_grad is model.logits.planned_grad
     assert Plan(whole_line(model)).loss_gradient is model.logits.planned_grad
     assert Plan(whole_line(model), by_chunk=True).loss_gradient is not model.logits.planned_grad
@@ -165,17 +170,20 @@ def test_the_loss_of_a_chunk_stays_out_of_what_hops_gather():
 
 def test_weight_gradients_wait_unless_that_costs_memory():
     model = built("gcn", None, layers=7, linear_layers=5)
-    eager = eager_weight_gradients(model.blocks[-1])
-    weights = [step.parameters[0].spec.name for step in model.blocks[-1] if step.has_weight_gradients]
-    assert weights == [f"conv{k}.weight" for k in range(2, 8)]
-    assert {step.parameters[0].spec.name for step in eager} == {f"conv{k}.weight" for k in range(4, 8)}
+    block = model.blocks[-1]
+    matrices = [step for step in block if step.has_weight_gradients]
+    names = {step: step.parameters[0].spec.name for step in matrices}
+    assert list(names.values()) == [f"conv{k}.weight" for k in range(2, 8)]
+    eager = {names[step] for step in eager_weight_gradients(block)}
+    assert eager == {f"conv{k}.weight" for k in range(4, 8)}
     assert not any(eager_weight_gradients(block) for block in built("sage", None).blocks)
 
 
 def test_a_part_plans_its_own_steps_only():
     model = built("resgcn", None)
-    line = Line(model.blocks[2:4], model.hops[2:3], received=[model.hops[1].target], sent=[model.hops[3].source])
+    hops = model.hops
+    line = Line(model.blocks[2:4], hops[2:3], received=[hops[1].target], sent=[hops[3].source])
     plan = Plan(line, by_chunk=True)
-    assert {p.spec.name for p in plan.parameters} == {name for block in model.blocks[2:4] for step in block
-                                                      for p in step.parameters for name in [p.spec.name]}
+    used = {p.spec.name for block in model.blocks[2:4] for step in block for p in step.parameters}
+    assert {p.spec.name for p in plan.parameters} == used and used < set(model.parameters.by_name)
     assert sum(plan.bytes().values()) < sum(Plan(whole_line(model), by_chunk=True).bytes().values())

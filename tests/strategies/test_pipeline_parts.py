@@ -9,7 +9,7 @@ from small_graphs import small_graph
 from hpcgcn.backend.reference import ReferenceBackend
 from hpcgcn.errors import ConfigError
 from hpcgcn.graph.generate import generate_sbm
-from hpcgcn.nn.models import Hop, Inputs, Shape, build_model, parameter_specs
+from hpcgcn.nn.models import Inputs, Shape, build_model, parameter_specs
 from hpcgcn.nn.parameters import Parameters
 from hpcgcn.parallel.layers import chunks
 from hpcgcn.parallel.layers.accounting import ages_line
@@ -126,7 +126,7 @@ def test_stages_share_a_model_out(model):
     whole = planned(model, layers=6)
     cuts = find_cuts(whole)
     plans = [stage_plan(whole, cuts, [1, 3, len(cuts) + 1], stage) for stage in range(3)]
-    assert [id(item) for plan in plans for item in plan.items if isinstance(item, Hop)] == [id(hop) for hop in whole.hops]
+    assert [id(hop) for plan in plans for hop in plan.hops] == [id(hop) for hop in whole.hops]
     steps = [step for plan in plans for segment in plan.segments for step in segment]
     assert [id(s) for s in steps] == [id(s) for block in whole.blocks for s in block]
     assert plans[0].sent == plans[1].received and plans[1].sent == plans[2].received and not plans[0].received and not plans[2].sent

@@ -113,15 +113,15 @@ class Epilogue(Step):
         self.backend.epilogue_backward(dtarget, out, dtarget, **arguments)
         pass_on(self.backend, dtarget, self.source, self, block)
 
-    def forward_columns(self, y, columns: slice, ids, context):
-        """The same on some columns of some rows, in place; not with a norm."""
+    def forward_slice(self, y, part: slice, ids, context):
+        """The same on a part of the width of some rows, in place; not with a norm."""
         key, threshold = context.dropout(self.threshold, self.layer)
-        bias = None if self.bias is None else self.bias.value[columns]
+        bias = None if self.bias is None else self.bias.value[part]
         self.backend.epilogue_forward(y, y, bias=bias, key=key, threshold=threshold, ids=ids,
-                                      first_column=columns.start)
+                                      first_column=part.start)
 
-    def backward_columns(self, dout, out, columns: slice, context):
-        """Back through `forward_columns`, in place; `out` is what that left."""
+    def backward_slice(self, dout, out, part: slice, context):
+        """Back through `forward_slice`, in place; `out` is what that left."""
         _, threshold = context.dropout(self.threshold, self.layer)
         self.backend.epilogue_backward(dout, out, dout, scale=philox.dropout_scale(threshold),
-                                       dbias=None if self.bias is None else self.bias.grad[columns])
+                                       dbias=None if self.bias is None else self.bias.grad[part])

@@ -20,7 +20,8 @@ long arrays live, which share memory, what is recomputed, and the bytes of it al
                     does weight_gradients do anything? Then saves and the target's gradient live
                     until it has run
     element_wise    does each element of the target depend on the same element of its one input
-                    alone? Such a step can run on some columns: forward_columns, backward_columns
+                    alone? Such a step can run on a part of the width: forward_slice,
+                    backward_slice
     recompute_from  the step from whose saves backward can recompute the target, or None; the plan
                     decides by recompute_in
     fuses           the operations that it does in one pass over the rows

@@ -91,7 +91,7 @@ class Between:
     def forward(self, rows: tuple[int, int], context):
         """The step on this rank's columns."""
         block = slice(*rows)
-        self.step.forward_columns(self.values[block], self.columns, self.ids[block], context)
+        self.step.forward_slice(self.values[block], self.columns, self.ids[block], context)
 
     def backward(self, rows: tuple[int, int], context):
         """Back through the step: the mask of its ReLU and dropout, and the bias's gradient, which needs the masked rows too.
@@ -101,4 +101,4 @@ class Between:
         the bias it saves no pass over the rows and is 4 to 16 % slower (benchmarks/results/mixgcn-masked.md).
         """
         block = slice(*rows)
-        self.step.backward_columns(self.gradients[block], self.values[block], self.columns, context)
+        self.step.backward_slice(self.gradients[block], self.values[block], self.columns, context)

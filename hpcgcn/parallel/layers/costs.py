@@ -1,4 +1,4 @@
-"""What the parts of a model cost, measured: every step and sparse product is run on some rows of the graph."""
+"""What the parts of a model cost, measured: every step and sparse product is run on some rows."""
 
 from __future__ import annotations
 
@@ -19,20 +19,35 @@ SAMPLE_ROWS = 2048
 REPEATS = 3                          # the fastest counts
 
 
-def measure_units(backend, shape: Shape, inputs: Inputs, graph: ChunkedGraph, seed: int, recompute: bool) -> list[float]:
-    """Seconds of each unit of the model (see division.py), forward and back, on a sample of rows."""
+def measure_units(backend, shape: Shape, inputs: Inputs, graph: ChunkedGraph, seed: int,
+                  recompute: bool) -> list[float]:
+    """Seconds of each unit of the model (see division.py), both ways, on a sample of rows."""
     n = min(SAMPLE_ROWS, graph.local.n_owned)
-    sample = replace(inputs, ids=inputs.ids[:n], dense=None if inputs.dense is None else inputs.dense[:n],
-                     aggregated=None if inputs.aggregated is None else inputs.aggregated[:n],
-                     sparse=None if inputs.sparse is None else inputs.sparse.rows(0, n))
-    model = build_model(backend, shape, Parameters(backend, parameter_specs(shape), seed), n, sample)
-    Plan(whole_line(model), by_chunk=True, recompute_rows=largest_block if recompute else None).bind(backend)
-    products = {hop.source.width: _product_seconds(backend, graph, hop.source.width, n) for hop in model.hops}
+    parameters = Parameters(backend, parameter_specs(shape), seed)
+    model = build_model(backend, shape, parameters, n, _sample(inputs, n))
+    plan = Plan(whole_line(model), by_chunk=True,
+                recompute_rows=largest_block if recompute else None)
+    plan.bind(backend)
+    widths = {hop.source.width for hop in model.hops}
+    products = {width: _product_seconds(backend, graph, width, n) for width in widths}
     context = PassContext(seed, 0, True)
+
+    def seconds(item) -> float:
+        if isinstance(item, Hop):
+            return products[item.source.width]
+        return _step_seconds(backend, item, n, context)
+
     units = units_of(model, find_cuts(model))
-    costs = [sum(products[item.source.width] if isinstance(item, Hop) else _step_seconds(backend, item, n, context)
-                 for item in unit) for unit in units]
+    costs = [sum(map(seconds, unit)) for unit in units]
     return _alike(costs, [_signature(unit) for unit in units])
+
+
+def _sample(inputs: Inputs, n: int) -> Inputs:
+    """The first n rows."""
+    return replace(inputs, ids=inputs.ids[:n],
+                   dense=None if inputs.dense is None else inputs.dense[:n],
+                   aggregated=None if inputs.aggregated is None else inputs.aggregated[:n],
+                   sparse=None if inputs.sparse is None else inputs.sparse.rows(0, n))
 
 
 def _fastest(backend, work) -> float:
@@ -57,8 +72,9 @@ def _step_seconds(backend, step, n: int, context: PassContext) -> float:
 def _product_seconds(backend, graph: ChunkedGraph, width: int, n: int) -> float:
     """Both directions of a hop at this width, for n rows of mean degree."""
     x, out = (backend.zeros((graph.local.n_owned, width)) for _ in range(2))
-    backend.copy(np.ones(x.shape, backend.dtype), x)          # pages that were never written would all be one
-    seconds = _fastest(backend, lambda: [backend.spmm(a, x, out, rows=(0, n)) for a, _ in graph.forward])
+    backend.copy(np.ones(x.shape, backend.dtype), x)     # pages never written would all be one
+    seconds = _fastest(backend, lambda: [backend.spmm(a, x, out, rows=(0, n))
+                                         for a, _ in graph.forward])
     indptr = graph.local.inner.indptr
     return 2 * seconds * (indptr[-1] / graph.local.n_owned) / max(indptr[n] / n, 1)
 
@@ -69,4 +85,5 @@ def _signature(unit: list) -> tuple:
 
 def _alike(costs: list[float], signatures: list[tuple]) -> list[float]:
     """Units of the same shape cost the same: their mean."""
-    return [float(np.mean([c for c, s in zip(costs, signatures) if s == mine])) for mine in signatures]
+    return [float(np.mean([c for c, s in zip(costs, signatures) if s == mine]))
+            for mine in signatures]

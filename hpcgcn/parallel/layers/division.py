@@ -1,7 +1,8 @@
 """Where a model can be cut into stages, what crosses a cut, and which cuts balance the stages.
 
-A model is one line of items: steps, with hops between them. A cut lies before a hop, or a few steps earlier where less is
-alive: ResGCN+ is cut before the norm, where only its running sum is, and not after it, where the normalised rows are too.
+A model is one line of items: steps, with hops between them. A cut lies before a hop, or a few steps
+earlier where less is alive: a model with residual blocks is cut before the norm, where only its
+running sum is, and not after it, where the normalised rows are too.
 """
 
 from __future__ import annotations
@@ -33,11 +34,6 @@ class StagePlan:
     first_hop: int                   # number of the first hop of this stage
     next_hop: int                    # and of the next stage
 
-    @property
-    def items(self) -> list:
-        """All steps and hops of the stage in the order of the forward pass."""
-        return [*self.hops, *(step for segment in self.segments for step in segment)]
-
 
 def line_of(model: Model) -> list:
     """All steps and hops in the order of the forward pass."""
@@ -48,14 +44,18 @@ def line_of(model: Model) -> list:
 
 
 def _live(items: list) -> list[dict | None]:
-    """For every position the fields that are read behind it and written before; None where raw input is read behind it."""
+    """For every position the fields that are read behind it and written before, by their arrays.
+
+    None where raw input is read behind it: features stay on the first stage.
+    """
     alive, found = {}, [{}]
     for item in reversed(items):
         if alive is not None:
-            alive = {array: field for array, field in alive.items() if array is not item.target.planned_value}
-            alive |= {field.planned_value: field for field in _values_read(item)}
+            written, read = item.target.planned_value, _values_read(item)
+            alive = {array: field for array, field in alive.items() if array is not written}
+            alive |= {field.planned_value: field for field in read}
             if item.reads_features or not all(field.wants_gradient for field in alive.values()):
-                alive = None             # features stay on the first stage, and so does all that reads them
+                alive = None
         found.append(alive)
     return found[::-1]
 
@@ -66,7 +66,7 @@ def _values_read(item) -> list[Field]:
 
 
 def find_cuts(model: Model) -> list[Cut]:
-    """One cut a hop, where that is possible: as late as possible among the narrowest."""
+    """One cut per hop, where that is possible: as late as possible among the narrowest."""
     items = line_of(model)
     live, begin, cuts = _live(items), 0, []
     for at, item in enumerate(items):
@@ -82,7 +82,7 @@ def find_cuts(model: Model) -> list[Cut]:
 
 
 def balance(costs: list[float], n_stages: int) -> list[int]:
-    """Ends of runs of consecutive units so that the most expensive run costs least; every run has a unit."""
+    """Ends of runs of consecutive units, at least one each: the costliest run costs least."""
     n_units = len(costs)
     total = [0.0]
     for cost in costs:
@@ -90,8 +90,9 @@ def balance(costs: list[float], n_stages: int) -> list[int]:
     best = {(0, 0): (0.0, None)}
     for stage in range(1, n_stages + 1):
         for end in range(stage, n_units - (n_stages - stage) + 1):
-            best[stage, end] = min((max(best[stage - 1, begin][0], total[end] - total[begin]), begin)
-                                   for begin in range(stage - 1, end) if (stage - 1, begin) in best)
+            best[stage, end] = min(
+                (max(best[stage - 1, begin][0], total[end] - total[begin]), begin)
+                for begin in range(stage - 1, end) if (stage - 1, begin) in best)
     ends, end = [], n_units
     for stage in range(n_stages, 0, -1):
         ends.append(end)
@@ -108,8 +109,9 @@ def units_of(model: Model, cuts: list[Cut]) -> list[list]:
 def check_stages(n_stages: int, n_units: int, model: str):
     """Refuse more stages than there are layers to divide."""
     if n_stages > n_units:
-        raise ConfigError(f"{n_stages} stages, but this {model} can be cut into {n_units} at most (a stage holds at least one "
-                          f"layer that looks at neighbours): take fewer --stages, more --partitions-per-stage, or more --layers")
+        raise ConfigError(f"{n_stages} stages, but this {model} can be cut into {n_units} at most "
+                          f"(a stage holds at least one layer that looks at neighbours): take "
+                          f"fewer --stages, more --partitions-per-stage, or more --layers")
 
 
 def stage_plan(model: Model, cuts: list[Cut], ends: list[int], stage: int) -> StagePlan:
