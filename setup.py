@@ -8,21 +8,24 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 SOURCES = "hpcgcn/backend/native/src"
-HEADERS = ["call", "codec", "dense", "epilogue", "loss", "philox", "rows", "sparse", "spmm", "storage", "threads",
-           "vector"]
+HEADERS = ["call", "codec", "dense", "epilogue", "loss", "philox", "rows", "sparse", "spmm",
+           "storage", "threads", "vector"]
 
-# Sums in another order would break what the kernels promise, so no fast-math; fused multiply-add only where written.
-COMMON_FLAGS = ["-std=gnu11", os.environ.get("HPCGCN_OPTIMISE", "-O3"), "-g0", "-fopenmp", "-fvisibility=hidden",
-                "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-Wall", "-Wextra", "-Wno-psabi"]
+# Sums in another order would break what the kernels promise, so no fast-math; fused multiply-add
+# only where written.
+COMMON_FLAGS = ["-std=gnu11", os.environ.get("HPCGCN_OPTIMISE", "-O3"), "-g0", "-fopenmp",
+                "-fvisibility=hidden", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
+                "-Wall", "-Wextra", "-Wno-psabi"]
 LEVEL_FLAGS = {"plain": []}
 if platform.machine() in ("x86_64", "AMD64"):
     LEVEL_FLAGS["avx2"] = ["-mavx2", "-mfma", "-mf16c"]
-    LEVEL_FLAGS["avx512"] = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-mf16c",
-                             "-mprefer-vector-width=512"]
+    LEVEL_FLAGS["avx512"] = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma",
+                             "-mf16c", "-mprefer-vector-width=512"]
 
 
 class BuildKernels(build_ext):
-    """Compiles kernels.c once for each instruction set level; the module picks one when it is loaded."""
+    """Compiles kernels.c once for each instruction set level; the module picks one when it is
+    loaded."""
 
     def build_extension(self, extension):
         with ThreadPoolExecutor() as pool:
@@ -31,8 +34,10 @@ class BuildKernels(build_ext):
         super().build_extension(extension)
 
     def compile_level(self, level):
-        return self.compiler.compile([f"{SOURCES}/kernels.c"], output_dir=f"{self.build_temp}/{level}",
-                                     macros=[("LEVEL", level)], extra_postargs=COMMON_FLAGS + LEVEL_FLAGS[level])
+        return self.compiler.compile([f"{SOURCES}/kernels.c"],
+                                     output_dir=f"{self.build_temp}/{level}",
+                                     macros=[("LEVEL", level)],
+                                     extra_postargs=COMMON_FLAGS + LEVEL_FLAGS[level])
 
 
 setup(

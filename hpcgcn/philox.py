@@ -1,7 +1,8 @@
-"""Counter-based random numbers: the same draws on any number of ranks, on any backend, with no state to save.
+"""Counter-based random numbers: the same draws on any number of ranks, on any backend, with no
+state to save.
 
-NumPy's own Philox is the 4x64 variant and cannot be addressed element by element; this is 4x32-10 (Salmon et al.,
-"Parallel random numbers: as easy as 1, 2, 3", SC 2011), vectorised over counters.
+NumPy's own Philox is the 4x64 variant and cannot be addressed element by element; this is 4x32-10
+(Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011), vectorised over counters.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ _SHIFT = np.uint64(32)
 
 
 def philox_words(counter, key) -> tuple[np.ndarray, ...]:
-    """The four 32-bit output words (as uint64 arrays) for four broadcastable counter words and a key of two words."""
+    """The four 32-bit output words (as uint64 arrays) for four broadcastable counter words and a
+    key of two words."""
     c0, c1, c2, c3 = np.broadcast_arrays(*(np.asarray(c, np.uint64) for c in counter))
     k0, k1 = int(key[0]), int(key[1])
     for _ in range(10):
@@ -33,19 +35,25 @@ def philox_words(counter, key) -> tuple[np.ndarray, ...]:
 
 @functools.lru_cache(maxsize=4096)               # asked for again for every block of rows
 def key(seed: int, epoch: int, layer: int, purpose: int, stream: int = 0) -> tuple[int, int]:
-    """The key of one draw. `stream` separates draws that share everything else (forward and backward, say)."""
+    """The key of one draw.
+
+    `stream` separates draws that share everything else (forward and backward, say).
+    """
     counter = (epoch & 0xFFFFFFFF, layer & 0xFFFFFFFF, purpose, stream & 0xFFFFFFFF)
     words = philox_words(counter, (seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF))
     return int(words[0]), int(words[1])
 
 
 def bits16(draw_key, ids: np.ndarray, width: int) -> np.ndarray:
-    """The 16 random bits of every (id, column): (n, width) uint16, as backend/base.py defines them."""
+    """The 16 random bits of every (id, column): (n, width) uint16, as backend/base.py defines
+    them."""
     ids = np.asarray(ids).astype(np.uint64)[:, None]
     blocks = np.arange((width + 7) // 8, dtype=np.uint64)[None, :]
     words = philox_words((blocks, ids & _LOW, ids >> _SHIFT, 0), draw_key)
-    halves = np.stack([half for w in words for half in (w & np.uint64(0xFFFF), w >> np.uint64(16))], axis=-1)
-    return np.ascontiguousarray(halves.reshape(len(ids), blocks.size * 8)[:, :width].astype(np.uint16))
+    halves = np.stack([half for w in words for half in (w & np.uint64(0xFFFF), w >> np.uint64(16))],
+                      axis=-1)
+    return np.ascontiguousarray(halves.reshape(len(ids),
+                                               blocks.size * 8)[:, :width].astype(np.uint16))
 
 
 def uniform(draw_key, n: int) -> np.ndarray:
@@ -69,7 +77,8 @@ def permutation(draw_key, n: int) -> np.ndarray:
 
 def dropout_threshold(p: float) -> int:
     """Dropout probability as the 16-bit threshold that kernels compare with."""
-    return min(int(round(p * 65536)), 65535)       # all but never all: what is kept is scaled by 65536 / (65536 - threshold)
+    # all but never all: what is kept is scaled by 65536 / (65536 - threshold)
+    return min(int(round(p * 65536)), 65535)
 
 
 def dropout_scale(threshold: int) -> float:

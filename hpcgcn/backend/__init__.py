@@ -7,8 +7,12 @@ import numpy as np
 from hpcgcn.errors import BackendError, ConfigError
 
 
-def make_backend(name: str, dtype: str = "float32", threads: int = 1, comm=None, mpi: str = "staged"):
-    """The backend `name` (auto: native if it was built, or reference); returns (backend, note for the user or "")."""
+def make_backend(name: str, dtype: str = "float32", threads: int = 1, comm=None,
+                 mpi: str = "staged"):
+    """The backend `name` (auto: native if it was built, or reference).
+
+    Returns (backend, note for the user or "").
+    """
     if dtype == "float64" and name not in ("auto", "reference"):
         raise ConfigError(f"dtype = 'float64' needs backend = 'reference', not '{name}'")
     note = ""
@@ -31,4 +35,5 @@ def _default_backend(dtype: str) -> tuple[str, str]:
         return "reference", ""
     from hpcgcn.backend.native import available
     usable, reason = available()
-    return ("native", "") if usable else ("reference", f"native kernels are not there ({reason}); using the reference backend")
+    return ("native", "") if usable else ("reference", "native kernels are not there "
+                                                       f"({reason}); using the reference backend")

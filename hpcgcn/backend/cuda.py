@@ -1,4 +1,7 @@
-"""The backend for one GPU a rank: CuPy arrays, the kernels of cuda/*.cu, cuBLAS. Messages: cuda_messages.py."""
+"""The backend for one GPU a rank: CuPy arrays, the kernels of cuda/*.cu, cuBLAS.
+
+Messages: cuda_messages.py.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +29,13 @@ from hpcgcn.backend.cuda_messages import CudaMessage
 
 log = logging.getLogger(__name__)
 
-MAX_PARTS = 512                   # partial results of a reduction: fixed, so that sums do not depend on the device
+MAX_PARTS = 512  # partial results of a reduction: fixed, so that sums do not depend on the device
 SHARED_BYTES = 49152              # what every device gives a block without asking
 
 
 class CudaBackend(Backend):
-    """CuPy arrays in float32 on the device of this rank: local rank modulo the number of devices."""
+    """CuPy arrays in float32 on the device of this rank: local rank modulo the number of
+    devices."""
 
     name = "cuda"
     dtype = np.dtype(np.float32)
@@ -59,31 +63,34 @@ class CudaBackend(Backend):
 
     def describe(self) -> dict:
         pool = self.cupy.get_default_memory_pool()
-        facts = {"backend": self.name, "device": self.device, "device_name": self.properties["name"].decode(),
+        facts = {"backend": self.name, "device": self.device,
+                 "device_name": self.properties["name"].decode(),
                  "device_uuid": self.properties["uuid"].hex(), "cupy": self.cupy.__version__,
                  "compute_capability": f"{self.properties['major']}.{self.properties['minor']}",
                  "messages": "cuda-aware" if self.cuda_aware else "staged",
                  "device_memory_mib": self.properties["totalGlobalMem"] >> 20,
-                 "pool_used_mib": pool.used_bytes() >> 20, "pool_held_mib": pool.total_bytes() >> 20}
+                 "pool_used_mib": pool.used_bytes() >> 20,
+                 "pool_held_mib": pool.total_bytes() >> 20}
         if cuda_device.stand_in_wanted():
-            facts["STAND_IN"] = (f"{cuda_device.STAND_IN}=1: no GPU is used, CUDA kernels are emulated on the CPU, "
-                                 "for tests only")
+            facts["STAND_IN"] = (f"{cuda_device.STAND_IN}=1: no GPU is used, CUDA kernels are "
+                                 "emulated on the CPU, for tests only")
         return facts
 
-    # -- launching ------------------------------------------------------------------------------------------------------
+    # -- launching ---------------------------------------------------------------------------------
     def launch(self, name: str, grid, block, args, shared_mem: int = 0):
         """Queue a kernel on the compute stream."""
         self.kernels[name](grid, block, args, shared_mem=shared_mem)
 
     def scratch(self, shape, dtype):
-        """Memory for the kernels of one operation; the next operation reuses it, in the order of the stream."""
+        """Memory for the kernels of one operation; the next operation reuses it, in the order of
+        the stream."""
         dtype = np.dtype(dtype)
         nbytes = math.prod(shape) * dtype.itemsize
         if self._scratch is None or len(self._scratch) < nbytes:
             self._scratch = self.empty((max(nbytes, 1 << 16),), np.uint8)
         return self._scratch[:nbytes].view(dtype).reshape(shape)
 
-    # -- arrays ---------------------------------------------------------------------------------------------------------
+    # -- arrays ------------------------------------------------------------------------------------
     def empty(self, shape, dtype=None):
         return self._allocate(self.cupy.empty, shape, dtype)
 
@@ -130,16 +137,17 @@ class CudaBackend(Backend):
             target.data.copy_from_device_async(source.data, target.nbytes, self.compute)
             return
         if target.ndim != 2 or source.shape != target.shape or source.dtype != target.dtype:
-            raise ValueError(f"copy of {source.dtype} {source.shape} to {target.dtype} {target.shape}")
+            raise ValueError(f"copy of {source.dtype} {source.shape} to {target.dtype} "
+                             f"{target.shape}")
         runtime = self.cupy.cuda.runtime
-        runtime.memcpy2DAsync(target.data.ptr, target.strides[0], source.data.ptr, source.strides[0],
-                              target.shape[1] * target.itemsize, len(target), runtime.memcpyDeviceToDevice,
-                              self.compute.ptr)
+        runtime.memcpy2DAsync(target.data.ptr, target.strides[0], source.data.ptr,
+                              source.strides[0], target.shape[1] * target.itemsize, len(target),
+                              runtime.memcpyDeviceToDevice, self.compute.ptr)
 
     def synchronize(self):
         self.compute.synchronize()
 
-    # -- messages -------------------------------------------------------------------------------------------------------
+    # -- messages ----------------------------------------------------------------------------------
     def message(self, nbytes):
         return CudaMessage(self.cupy, nbytes, not self.cuda_aware, self.zeros((nbytes,), np.uint8))
 
@@ -152,35 +160,40 @@ class CudaBackend(Backend):
     def after_receive(self, message):
         message.after_receive(self.compute, self.communication)
 
-    # -- sparse ---------------------------------------------------------------------------------------------------------
+    # -- sparse ------------------------------------------------------------------------------------
     def csr(self, indptr, indices, n_columns, weights=None, row_scale=None, column_scale=None):
-        scales = (None if a is None else self._as_float(a) for a in (weights, row_scale, column_scale))
+        scales = (None if a is None else self._as_float(a)
+                  for a in (weights, row_scale, column_scale))
         return cuda_sparse.CudaMatrix(self.structures.get(indptr, indices, n_columns), *scales)
 
     def _as_float(self, array):
-        return self.from_host(np.asarray(array, self.dtype) if isinstance(array, np.ndarray) else array)
+        return self.from_host(np.asarray(array, self.dtype) if isinstance(array, np.ndarray)
+                              else array)
 
     def spmm(self, matrix, x, out, rows=None, accumulate=False, mask=None, mask_scale=1.0):
         rows = rows or (0, matrix.shape[0])
         if out.shape[1] and rows[1] > rows[0]:
             scales = (matrix.weights, matrix.row_scale, matrix.column_scale)
-            cuda_sparse.multiply(self, matrix.structure, scales, x, out, rows, accumulate, mask, mask_scale)
+            cuda_sparse.multiply(self, matrix.structure, scales, x, out, rows, accumulate, mask,
+                                 mask_scale)
 
     def spmm_transposed_add(self, matrix, x, out, rows=None):
         rows = rows or (0, matrix.shape[0])
         if out.size and rows[1] > rows[0]:
             scales = (matrix.weights, matrix.column_scale, matrix.row_scale)
-            cuda_sparse.multiply(self, matrix.structure.transposed(*rows), scales, x, out, (0, matrix.shape[1]), True)
+            cuda_sparse.multiply(self, matrix.structure.transposed(*rows), scales, x, out,
+                                 (0, matrix.shape[1]), True)
 
     def sparse_dropout(self, matrix, out, key, threshold, ids, rows=None):
         start, stop = rows or (0, matrix.shape[0])
         if stop > start and matrix.nnz:
             structure = matrix.structure
             self.launch("sparse_dropout", (blocks(stop - start, 32),), (8, 32),
-                        (structure.indptr, structure.indices, NULL if matrix.weights is None else matrix.weights,
-                         out.weights, ids, np.int32(start), np.int32(stop - start), *_dropout_arguments(key, threshold)))
+                        (structure.indptr, structure.indices, NULL if matrix.weights is None
+                         else matrix.weights, out.weights, ids, np.int32(start),
+                         np.int32(stop - start), *_dropout_arguments(key, threshold)))
 
-    # -- dense ----------------------------------------------------------------------------------------------------------
+    # -- dense -------------------------------------------------------------------------------------
     def gemm(self, a, b, out, transpose_a=False, transpose_b=False, accumulate=False, alpha=1.0):
         inner = a.shape[0] if transpose_a else a.shape[1]
         if out.size == 0 or (inner == 0 and accumulate):
@@ -188,14 +201,15 @@ class CudaBackend(Backend):
         if inner == 0:                           # cuBLAS refuses leading dimensions of 0
             self.copy(self.zeros(out.shape), out)
             return
-        self.cupy.cublas.gemm("T" if transpose_a else "N", "T" if transpose_b else "N", a, b, out, alpha,
-                              1.0 if accumulate else 0.0)
+        self.cupy.cublas.gemm("T" if transpose_a else "N", "T" if transpose_b else "N", a, b, out,
+                              alpha, 1.0 if accumulate else 0.0)
 
     def axpby(self, alpha, x, beta, y, out):
         if out.size:
             y = None if beta == 0 else y
             self.launch(f"axpby<{boolean(aligned(x, y, out))}>", *flat_shape(out.size),
-                        (np.float32(alpha), x, np.float32(beta), NULL if y is None else y, out, np.int64(out.size)))
+                        (np.float32(alpha), x, np.float32(beta), NULL if y is None else y, out,
+                         np.int64(out.size)))
 
     def column_sum_add(self, x, out):
         n, width = x.shape
@@ -209,7 +223,8 @@ class CudaBackend(Backend):
 
     def _column_sums(self, x, n, pitch, offset, width, out, parts, accumulate):
         self.launch("column_sums", (parts, blocks(width, 32)), (32, 8),
-                    (x, np.int64(n), np.int32(pitch), np.int32(offset), np.int32(width), out, np.int32(accumulate)))
+                    (x, np.int64(n), np.int32(pitch), np.int32(offset), np.int32(width), out,
+                     np.int32(accumulate)))
 
     def square_sum(self, x):
         if x.size == 0:
@@ -219,47 +234,51 @@ class CudaBackend(Backend):
         self.launch("square_sums", (parts,), (32, 8), (x, np.int64(x.size), partials))
         return float(partials.get().sum())
 
-    # -- rows -----------------------------------------------------------------------------------------------------------
+    # -- rows --------------------------------------------------------------------------------------
     def gather_rows(self, x, index, out):
         n, width = out.shape
         if out.size:
-            self.launch(f"gather_rows<{C_NAMES[out.dtype]}, {_vectors(width, x, out)}>", *row_shape(n, width, 4),
-                        (x, index, out, np.int64(n), np.int32(width)))
+            self.launch(f"gather_rows<{C_NAMES[out.dtype]}, {_vectors(width, x, out)}>",
+                        *row_shape(n, width, 4), (x, index, out, np.int64(n), np.int32(width)))
 
     def scatter_add_rows(self, x, index, out):
         n, width = x.shape
         if x.size:
-            self.launch(f"scatter_add_rows<{C_NAMES[x.dtype]}, {_vectors(width, x, out)}>", *row_shape(n, width, 4),
-                        (x, index, out, np.int64(n), np.int32(width)))
+            self.launch(f"scatter_add_rows<{C_NAMES[x.dtype]}, {_vectors(width, x, out)}>",
+                        *row_shape(n, width, 4), (x, index, out, np.int64(n), np.int32(width)))
 
     def convert(self, x, out):
         if x.dtype == out.dtype:
             self.copy(x, out)
         elif out.size:
-            self.launch(f"convert<{C_NAMES[x.dtype]}, {C_NAMES[out.dtype]}, {boolean(aligned(x, out))}>",
+            self.launch(f"convert<{C_NAMES[x.dtype]}, {C_NAMES[out.dtype]}, "
+                        f"{boolean(aligned(x, out))}>",
                         *flat_shape(out.size), (x, out, np.int64(out.size)))
 
-    # -- codecs ---------------------------------------------------------------------------------------------------------
+    # -- codecs ------------------------------------------------------------------------------------
     def pack_columns(self, x, index, columns, out):
         n, chosen = out.shape
         if out.size:
             self.launch("pack_columns", *row_shape(n, chosen, 1),
-                        (x, index, columns, out, np.int64(n), np.int32(x.shape[1]), np.int32(chosen)))
+                        (x, index, columns, out, np.int64(n), np.int32(x.shape[1]),
+                         np.int32(chosen)))
 
     def unpack_columns(self, x, columns, out, scale=1.0):
         n, width = out.shape
         if out.size:
             inverse = self.scratch((width,), np.int32)
-            self.launch("invert_columns", (1,), (BLOCK,), (columns, np.int32(len(columns)), inverse, np.int32(width)))
+            self.launch("invert_columns", (1,), (BLOCK,),
+                        (columns, np.int32(len(columns)), inverse, np.int32(width)))
             self.launch(f"unpack_columns<{_vectors(width, out)}>", *row_shape(n, width, 4),
-                        (x, inverse, out, np.float32(scale), np.int64(n), np.int32(width), np.int32(len(columns))))
+                        (x, inverse, out, np.float32(scale), np.int64(n), np.int32(width),
+                         np.int32(len(columns))))
 
     def quantise(self, x, index, ids, bits, key, wide, out):
         n, width = (len(x) if index is None else len(index)), x.shape[1]
         if n:
             self.launch(f"quantise<{bits}, {_vectors(width, x)}>", *row_shape(n, width, 8),
-                        (x, NULL if index is None else index, NULL if key is None else ids, np.int64(n),
-                         np.int32(width), *_key_arguments(key), np.int32(wide), out))
+                        (x, NULL if index is None else index, NULL if key is None else ids,
+                         np.int64(n), np.int32(width), *_key_arguments(key), np.int32(wide), out))
 
     def dequantise(self, data, bits, wide, out):
         n, width = out.shape
@@ -267,34 +286,38 @@ class CudaBackend(Backend):
             self.launch(f"dequantise<{bits}, {_vectors(width, out)}>", *row_shape(n, width, 8),
                         (data, np.int32(wide), out, np.int64(n), np.int32(width)))
 
-    # -- fused row-wise steps -------------------------------------------------------------------------------------------
-    def epilogue_forward(self, y, out, bias=None, gamma=None, beta=None, xhat=None, rstd=None, key=None, threshold=0,
-                         ids=None, first_column=0):
+    # -- fused row-wise steps ----------------------------------------------------------------------
+    def epilogue_forward(self, y, out, bias=None, gamma=None, beta=None, xhat=None, rstd=None,
+                         key=None, threshold=0, ids=None, first_column=0):
         n, width = y.shape
         if y.size:
             pointers = [NULL if a is None else a for a in (bias, gamma, beta, xhat, rstd, ids)]
-            self.launch(f"epilogue_forward<{_vectors(width, y, out, bias, gamma, beta, xhat)}>", *row_shape(n, width, 8),
-                        (y, out, *pointers, np.int64(n), np.int32(width), *_dropout_arguments(key, threshold),
-                         np.int32(first_column)))
+            self.launch(f"epilogue_forward<{_vectors(width, y, out, bias, gamma, beta, xhat)}>",
+                        *row_shape(n, width, 8),
+                        (y, out, *pointers, np.int64(n), np.int32(width),
+                         *_dropout_arguments(key, threshold), np.int32(first_column)))
 
-    def epilogue_backward(self, dout, out, dy, scale=1.0, gamma=None, xhat=None, rstd=None, dgamma=None, dbeta=None,
-                          dbias=None):
+    def epilogue_backward(self, dout, out, dy, scale=1.0, gamma=None, xhat=None, rstd=None,
+                          dgamma=None, dbeta=None, dbias=None):
         n, width = dout.shape
         if dout.size == 0:
             return
-        sums = [a for a in ((dgamma, dbeta) if gamma is not None else ()) + (dbias,) if a is not None]
+        sums = [a
+                for a in ((dgamma, dbeta) if gamma is not None else ()) + (dbias,) if a is not None]
         lanes, rows, in_shared = _backward_shape(width, len(sums))
         parts = min(blocks(n, rows), MAX_PARTS)
         strips = parts if in_shared else parts * rows
         partials = self.scratch((strips, len(sums) * width), np.float32)
         pointers = [NULL if a is None else a for a in (gamma, xhat, rstd)]
-        self.launch(f"epilogue_backward<{_vectors(width, dout, out, dy, gamma, xhat)}, {boolean(gamma is not None)}>",
+        self.launch(f"epilogue_backward<{_vectors(width, dout, out, dy, gamma, xhat)}, "
+                    f"{boolean(gamma is not None)}>",
                     (parts,), (lanes, rows),
                     (dout, out, dy, np.float32(scale), *pointers, partials, np.int32(in_shared),
                      np.int32(dbias is not None), np.int64(n), np.int32(width)),
                     shared_mem=rows * len(sums) * width * 4 if in_shared else 0)
         for slot, target in enumerate(sums):
-            self._column_sums(partials, strips, len(sums) * width, slot * width, width, target, 1, accumulate=True)
+            self._column_sums(partials, strips, len(sums) * width, slot * width, width, target, 1,
+                              accumulate=True)
 
     def dropout(self, x, out, key, threshold, ids):
         n, width = x.shape
@@ -302,7 +325,8 @@ class CudaBackend(Backend):
             self.copy(x, out)
         elif x.size:
             self.launch(f"dropout<{_vectors(width, x, out)}>", *row_shape(n, width, 8),
-                        (x, out, ids, np.int64(n), np.int32(width), *_dropout_arguments(key, threshold)))
+                        (x, out, ids, np.int64(n), np.int32(width),
+                         *_dropout_arguments(key, threshold)))
 
     def random_bits(self, key, ids, out):
         n, width = out.shape
@@ -310,7 +334,7 @@ class CudaBackend(Backend):
             self.launch("random_bits", *row_shape(n, width, 8),
                         (ids, out, np.int64(n), np.int32(width), *_key_arguments(key)))
 
-    # -- losses ---------------------------------------------------------------------------------------------------------
+    # -- losses ------------------------------------------------------------------------------------
     def softmax_cross_entropy(self, logits, labels, scale, dlogits):
         return self._loss("softmax_cross_entropy", logits, (labels,), scale, dlogits)
 
@@ -325,20 +349,25 @@ class CudaBackend(Backend):
         rows = BLOCK // lanes
         parts = min(blocks(n, rows), MAX_PARTS)
         partials = self.scratch((parts,), np.float64)
-        self.launch(name, (parts,), (lanes, rows),
-                    (logits, *labels, np.float32(scale), dlogits, partials, np.int64(n), np.int32(width)))
+        self.launch(name, (parts,), (lanes, rows), (logits, *labels, np.float32(scale), dlogits,
+                                                    partials, np.int64(n), np.int32(width)))
         return float(partials.get().sum())
 
-    # -- optimiser ------------------------------------------------------------------------------------------------------
-    def adam(self, param, grad, m, v, lr, beta1, beta2, epsilon, weight_decay, correction1, correction2):
+    # -- optimiser ---------------------------------------------------------------------------------
+    def adam(self, param, grad, m, v, lr, beta1, beta2, epsilon, weight_decay, correction1,
+             correction2):
         if param.size:
-            numbers = (lr, beta1, 1 - beta1, beta2, 1 - beta2, epsilon, weight_decay, correction1, correction2)
+            numbers = (lr, beta1, 1 - beta1, beta2, 1 - beta2, epsilon, weight_decay, correction1,
+                       correction2)
             self.launch(f"adam<{boolean(aligned(param, grad, m, v))}>", *flat_shape(param.size),
                         (param, grad, m, v, np.int64(param.size), *map(np.float32, numbers)))
 
 
 def _load(comm):
-    """CuPy and this rank's number on its host. If one rank has no CuPy or no device, all ranks say so together."""
+    """CuPy and this rank's number on its host.
+
+    If one rank has no CuPy or no device, all ranks say so together.
+    """
     if comm is None:
         return cuda_device.load_cupy(), 0
     from hpcgcn.mpi.world import collective_errors, local_rank

@@ -1,4 +1,5 @@
-"""Finding CuPy and a device: the stand-in, caches, devices that are shared, memory that runs out, CUDA-aware MPI."""
+"""Finding CuPy and a device: the stand-in, caches, devices that are shared, memory that runs out,
+CUDA-aware MPI."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ def stand_in_wanted() -> bool:
     """Is the CPU stand-in for CuPy asked for? Only the exact value 1 counts."""
     value = os.environ.get(STAND_IN, "")
     if value not in ("", "0", "1"):
-        raise BackendError(f"{STAND_IN}={value}: the only values are 1 (run the kernels on the CPU, for tests) and 0")
+        raise BackendError(f"{STAND_IN}={value}: the only values are 1 (run the kernels on the "
+                           "CPU, for tests) and 0")
     return value == "1"
 
 
@@ -40,20 +42,23 @@ def load_cupy():
     try:
         import cupy
     except ImportError as error:
-        raise BackendError(f"backend 'cuda' needs CuPy, which cannot be imported ({error}): "
-                           "pip install 'hpcgcn[cuda12]' or 'hpcgcn[cuda13]', or choose --backend native") from None
+        raise BackendError(f"backend 'cuda' needs CuPy, which cannot be imported ({error}): pip "
+                           "install 'hpcgcn[cuda12]' or 'hpcgcn[cuda13]', or choose --backend "
+                           "native") from None
     try:
         count = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        raise BackendError(f"backend 'cuda' finds no usable GPU here ({error}): run on a node with one "
-                           "(nvidia-smi lists them), or choose --backend native") from None
+        raise BackendError(f"backend 'cuda' finds no usable GPU here ({error}): run on a node "
+                           "with one (nvidia-smi lists them), or choose --backend native") from None
     if count == 0:
-        raise BackendError("backend 'cuda' finds no GPU: is CUDA_VISIBLE_DEVICES empty? Or choose --backend native")
+        raise BackendError("backend 'cuda' finds no GPU: is CUDA_VISIBLE_DEVICES empty? Or "
+                           "choose --backend native")
     try:
         import cupy.cublas  # not loaded by `import cupy`; needs libcublas
     except ImportError as error:
-        raise BackendError(f"backend 'cuda' needs the CUDA libraries beside CuPy ({error}): load the site's CUDA module, "
-                           "or pip install 'hpcgcn[cuda12]' or 'hpcgcn[cuda13]'") from None
+        raise BackendError(f"backend 'cuda' needs the CUDA libraries beside CuPy ({error}): load "
+                           "the site's CUDA module, or pip install 'hpcgcn[cuda12]' or "
+                           "'hpcgcn[cuda13]'") from None
     return cupy
 
 
@@ -62,7 +67,8 @@ def _load_stand_in():
         return sys.modules["hpcgcn_cuda_stand_in"]
     path = SOURCES / "host" / "stand_in" / "__init__.py"
     if not path.exists():
-        raise BackendError(f"{STAND_IN}=1 is set, but {path} is not there: the stand-in comes with the source tree")
+        raise BackendError(f"{STAND_IN}=1 is set, but {path} is not there: the stand-in comes "
+                           "with the source tree")
     spec = importlib.util.spec_from_file_location("hpcgcn_cuda_stand_in", path,
                                                   submodule_search_locations=[str(path.parent)])
     module = importlib.util.module_from_spec(spec)
@@ -72,14 +78,18 @@ def _load_stand_in():
 
 
 def _choose_cache():
-    """Compiled kernels go to a disk of the node unless CUPY_CACHE_DIR says otherwise: a shared home is slow to lock."""
+    """Compiled kernels go to a disk of the node unless CUPY_CACHE_DIR says otherwise: a shared home
+    is slow to lock."""
     scratch = os.environ.get("SLURM_TMPDIR") or tempfile.gettempdir()
     os.environ.setdefault("CUPY_CACHE_DIR", str(Path(scratch) / f"hpcgcn-cupy-{os.getuid()}"))
 
 
 @cache
 def compile_options() -> tuple[str, ...]:
-    """Options for RawModule. The hash of all sources makes CuPy's cache notice a change in an included file."""
+    """Options for RawModule.
+
+    The hash of all sources makes CuPy's cache notice a change in an included file.
+    """
     digest = hashlib.sha256()
     for path in sorted(SOURCES.glob("*.cu*")):
         digest.update(path.read_bytes())
@@ -106,30 +116,37 @@ def explain_out_of_memory(cupy, wanted: int):
     except cupy.cuda.memory.OutOfMemoryError:
         free, total = cupy.cuda.runtime.memGetInfo()
         used = cupy.get_default_memory_pool().used_bytes()
-        raise BackendError(
-            f"out of device memory: {wanted / 2**20:.1f} MiB more were needed, {used / 2**20:.1f} MiB are in use by this "
-            f"rank and {free / 2**20:.1f} of {total / 2**20:.1f} MiB are free. What helps: more ranks (each holds a "
-            "smaller part), --precision bf16, a smaller --hidden, fewer layers") from None
+        raise BackendError(f"out of device memory: {wanted / 2**20:.1f} MiB more were needed, "
+                           f"{used / 2**20:.1f} MiB are in use by this rank and "
+                           f"{free / 2**20:.1f} of {total / 2**20:.1f} MiB are free. What helps: "
+                           "more ranks (each holds a smaller part), --precision bf16, a smaller "
+                           "--hidden, fewer layers") from None
 
 
-# -- CUDA-aware MPI -----------------------------------------------------------------------------------------------------
+# -- CUDA-aware MPI --------------------------------------------------------------------------------
 def check_cuda_aware(comm, cupy, stream):
-    """Send device memory round the ranks and look whether it arrives. Collective; BackendError on all ranks if not."""
+    """Send device memory round the ranks and look whether it arrives.
+
+    Collective; BackendError on all ranks if not.
+    """
     problem = "" if stand_in_wanted() else _library_says_no()
     if not problem:
         problem = _try_ring(comm, cupy, stream)
     problems = [p for p in comm.allgather(problem) if p]
     if problems:
-        raise BackendError(f"--mpi cuda-aware: {problems[0]}. Use an MPI library built with CUDA support (and its "
-                           "switch, such as MPICH_GPU_SUPPORT_ENABLED=1), or leave the default --mpi staged")
+        raise BackendError(f"--mpi cuda-aware: {problems[0]}. Use an MPI library built with CUDA "
+                           "support (and its switch, such as MPICH_GPU_SUPPORT_ENABLED=1), or "
+                           "leave the default --mpi staged")
 
 
 def _library_says_no() -> str:
-    """Ask Open MPI, which would otherwise crash on a device pointer; "" if it can, or if the library cannot be asked."""
+    """Ask Open MPI, which would otherwise crash on a device pointer; "" if it can, or if the
+    library cannot be asked."""
     from mpi4py import MPI
     query = getattr(ctypes.CDLL(MPI.__file__), "MPIX_Query_cuda_support", None)
     if query is not None and not query():
-        return f"this MPI library ({MPI.Get_library_version().split(',')[0].strip()}) was built without CUDA support"
+        return (f"this MPI library ({MPI.Get_library_version().split(',')[0].strip()}) was built "
+                "without CUDA support")
     return ""
 
 
@@ -143,6 +160,6 @@ def _try_ring(comm, cupy, stream) -> str:
         log.warning("testing CUDA-aware MPI (a crash here means: use --mpi staged)")
     try:
         comm.Sendrecv(sent, after, 77, received, before, 77)
-    except Exception as error:                   # noqa: BLE001 - libraries differ in what they raise; all mean no
+    except Exception as error:  # noqa: BLE001 - libraries differ in what they raise; all mean no
         return f"sending device memory failed ({type(error).__name__}: {error})"
     return "" if (received.get() == before).all() else "device memory arrived with wrong contents"

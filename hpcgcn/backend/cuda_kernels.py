@@ -1,4 +1,5 @@
-"""The kernels of cuda/*.cu: which instantiations exist, how they are compiled, and the shapes they are launched in."""
+"""The kernels of cuda/*.cu: which instantiations exist, how they are compiled, and the shapes they
+are launched in."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ LANES = (4, 8, 16, 32)
 BLOCK = 256                       # threads a block of row and flat kernels
 NULL = np.uintp(0)                # a null pointer, as kernels take it
 
-C_NAMES = {np.dtype(np.float32): "float", np.dtype(np.float16): "half16", np.dtype(np.uint16): "bf16"}
+C_NAMES = {np.dtype(np.float32): "float", np.dtype(np.float16): "half16",
+           np.dtype(np.uint16): "bf16"}
 
 
 def _combinations(template: str, *choices) -> list[str]:
@@ -23,8 +25,8 @@ def _combinations(template: str, *choices) -> list[str]:
 
 BOOLS = ("false", "true")
 
-# What is compiled together: (file, name expressions). The many products are cut by type, so that a run that uses one
-# type of storage does not wait for the others.
+# What is compiled together: (file, name expressions). The many products are cut by type, so that a
+# run that uses one type of storage does not wait for the others.
 MODULES = (
     *(("spmm.cu", (*_combinations("spmm_short<{}, {}, {}>", (x,), (1, 4), LANES),
                    *_combinations("spmm_long<{}, {}, {}>", (x,), (1, 4), LANES))) for x in FLOATS),
@@ -66,8 +68,9 @@ class Kernels:
             try:
                 self._functions[name] = self._module[name].get_function(name)
             except Exception as error:           # CuPy, NVRTC and g++ raise what they like
-                raise BackendError(f"the CUDA kernel {name} cannot be compiled here: {error}\nCuPy needs the headers and "
-                                   "libraries of CUDA: load the site's CUDA module, or pip install 'hpcgcn[cuda12]' or "
+                raise BackendError(f"the CUDA kernel {name} cannot be compiled here: "
+                                   f"{error}\nCuPy needs the headers and libraries of CUDA: load "
+                                   "the site's CUDA module, or pip install 'hpcgcn[cuda12]' or "
                                    "'hpcgcn[cuda13]'") from error
         return self._functions[name]
 

@@ -1,6 +1,8 @@
-"""Sparse matrices on the device: the structure, the lists that share rows among warps, and transposes.
+"""Sparse matrices on the device: the structure, the lists that share rows among warps, and
+transposes.
 
-The lists depend on the matrix alone, so every sum is taken in the same order in every run and for every block of rows.
+The lists depend on the matrix alone, so every sum is taken in the same order in every run and for
+every block of rows.
 """
 
 from __future__ import annotations
@@ -17,22 +19,27 @@ SEGMENT = 512                     # entries that one warp adds; longer rows are 
 
 
 class RowLists:
-    """Which rows are done how, ascending: short rows, items of (row, segment, slot, 0), hubs of (row, slot, count, 0)."""
+    """Which rows are done how, ascending: short rows, items of (row, segment, slot, 0), hubs of
+    (row, slot, count, 0)."""
 
     def __init__(self, upload, lengths: np.ndarray, skip_empty: bool):
         segments = np.where(lengths > SHORT_ROW, -(-lengths // SEGMENT), 0)
         shortest = 1 if skip_empty else 0
-        self.short_rows = np.flatnonzero((lengths <= SHORT_ROW) & (lengths >= shortest)).astype(np.int32)
+        self.short_rows = np.flatnonzero((lengths <= SHORT_ROW)
+                                         & (lengths >= shortest)).astype(np.int32)
         long_rows = np.flatnonzero(segments)
         self.hub_rows = np.flatnonzero(segments > 1)
         counts = segments[self.hub_rows]
         first_slot = np.concatenate([[0], np.cumsum(counts)[:-1]])[:len(counts)]
         self.items = self._items(long_rows, segments, first_slot)
-        self.hubs = np.stack([self.hub_rows, first_slot, counts, 0 * counts], axis=1).astype(np.int32)
-        self.device_short, self.device_items, self.device_hubs = map(upload, (self.short_rows, self.items, self.hubs))
+        self.hubs = np.stack([self.hub_rows, first_slot, counts, 0 * counts],
+                             axis=1).astype(np.int32)
+        self.device_short, self.device_items, self.device_hubs = map(
+            upload, (self.short_rows, self.items, self.hubs))
 
     def _items(self, long_rows, segments, first_slot) -> np.ndarray:
-        """One item a segment: (row, number of the segment in its row, slot of its partial sum or -1, 0)."""
+        """One item a segment: (row, number of the segment in its row, slot of its partial sum or
+        -1, 0)."""
         rows = np.repeat(long_rows, segments[long_rows])
         starts = np.cumsum(segments[long_rows]) - segments[long_rows]
         numbers = np.arange(len(rows)) - np.repeat(starts, segments[long_rows])
@@ -48,7 +55,8 @@ class RowLists:
 
 
 class Structure:
-    """indptr and indices on host and device; `entry` maps entries to those of the matrix this is a transpose of."""
+    """indptr and indices on host and device; `entry` maps entries to those of the matrix this is a
+    transpose of."""
 
     def __init__(self, upload, indptr, indices, n_columns: int, entry=None):
         self._upload = upload
@@ -75,7 +83,8 @@ class Structure:
         return self._lists[skip_empty]
 
     def transposed(self, start: int, stop: int) -> Structure:
-        """Rows start:stop transposed, built once: entries of a column stay in the order of the rows."""
+        """Rows start:stop transposed, built once: entries of a column stay in the order of the
+        rows."""
         if (start, stop) not in self._transposes:
             first, last = int(self.host_indptr[start]), int(self.host_indptr[stop])
             columns = np.asarray(self.host_indices[first:last])
@@ -83,13 +92,15 @@ class Structure:
             rows = np.repeat(np.arange(start, stop), np.diff(self.host_indptr[start:stop + 1]))
             counts = np.bincount(columns, minlength=self.n_columns)
             indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-            self._transposes[start, stop] = Structure(self._upload, indptr, rows[order].astype(np.int32), self.n_rows,
+            self._transposes[start, stop] = Structure(self._upload, indptr,
+                                                      rows[order].astype(np.int32), self.n_rows,
                                                       entry=(order + first).astype(np.int64))
         return self._transposes[start, stop]
 
 
 class CudaMatrix:
-    """A sparse matrix handle: a structure that other handles may share, with weights and scales of its own."""
+    """A sparse matrix handle: a structure that other handles may share, with weights and scales of
+    its own."""
 
     def __init__(self, structure: Structure, weights, row_scale, column_scale):
         self.structure, self.weights = structure, weights
@@ -99,7 +110,8 @@ class CudaMatrix:
 
 
 class Structures:
-    """Structures by the identity of their host arrays: matrices over the same arrays share them on the device too."""
+    """Structures by the identity of their host arrays: matrices over the same arrays share them on
+    the device too."""
 
     def __init__(self, upload):
         self._upload = upload
@@ -115,8 +127,10 @@ class Structures:
         return known
 
 
-def multiply(backend, structure: Structure, scales, x, out, rows, accumulate, mask=None, mask_scale=1.0):
-    """out[rows] = (or +=) A[rows] @ x with `scales` = (weights, row_scale, column_scale) of the structure's matrix."""
+def multiply(backend, structure: Structure, scales, x, out, rows, accumulate, mask=None,
+             mask_scale=1.0):
+    """out[rows] = (or +=) A[rows] @ x with `scales` = (weights, row_scale, column_scale) of the
+    structure's matrix."""
     width = out.shape[1]
     lists = structure.lists(skip_empty=accumulate)
     short, items, hubs = lists.cut(*rows)
@@ -126,8 +140,10 @@ def multiply(backend, structure: Structure, scales, x, out, rows, accumulate, ma
     kind = f"<{cuda_kernels.C_NAMES[x.dtype]}, {vector}, {lanes}>"
     weights, row_scale, column_scale = (NULL if a is None else a for a in scales)
     entry = structure.entry() if scales[0] is not None else None
-    matrix = (structure.indptr, structure.indices, NULL if entry is None else entry, weights, row_scale, column_scale)
-    dense = (x, NULL if mask is None else mask, np.float32(mask_scale), out, np.int32(width), np.int32(accumulate))
+    matrix = (structure.indptr, structure.indices, NULL if entry is None else entry, weights,
+              row_scale, column_scale)
+    dense = (x, NULL if mask is None else mask, np.float32(mask_scale), out, np.int32(width),
+             np.int32(accumulate))
     if short.stop > short.start:
         count = short.stop - short.start
         group = cuda_kernels.BLOCK // lanes
@@ -139,9 +155,10 @@ def multiply(backend, structure: Structure, scales, x, out, rows, accumulate, ma
         first_slot = int(slots[0, 1]) if len(slots) else 0
         partials = backend.scratch((int(slots[:, 2].sum()), width), np.float32)
         backend.launch(f"spmm_long{kind}", (blocks(count, 8), tiles), (32, 8),
-                       (lists.device_items[items], np.int32(count), np.int32(SEGMENT), np.int32(first_slot), partials,
-                        *matrix, *dense))
+                       (lists.device_items[items], np.int32(count), np.int32(SEGMENT),
+                        np.int32(first_slot), partials, *matrix, *dense))
         if len(slots):
-            backend.launch(f"spmm_combine<{vector}>", (blocks(len(slots), 8), blocks(width, 32 * vector)), (32, 8),
-                           (lists.device_hubs[hubs], np.int32(len(slots)), np.int32(first_slot), partials, row_scale,
-                            out, np.int32(width), np.int32(accumulate)))
+            backend.launch(f"spmm_combine<{vector}>",
+                           (blocks(len(slots), 8), blocks(width, 32 * vector)), (32, 8),
+                           (lists.device_hubs[hubs], np.int32(len(slots)), np.int32(first_slot),
+                            partials, row_scale, out, np.int32(width), np.int32(accumulate)))

@@ -1,4 +1,7 @@
-"""The oracle: every operation in plain NumPy and SciPy, in float32 or float64. Clear first, fast where it is free."""
+"""The oracle: every operation in plain NumPy and SciPy, in float32 or float64.
+
+Clear first, fast where it is free.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +26,13 @@ class CsrMatrix:
         """Rows start:stop as a SciPy matrix with all scales multiplied in."""
         first, last = int(self.indptr[start]), int(self.indptr[stop])
         indices = self.indices[first:last]
-        data = np.ones(last - first, dtype) if self.weights is None else self.weights[first:last].astype(dtype)
+        data = np.ones(last - first,
+                       dtype) if self.weights is None else self.weights[first:last].astype(dtype)
         if self.column_scale is not None:
             data = data * self.column_scale[indices].astype(dtype)
         if self.row_scale is not None:
-            data = data * np.repeat(self.row_scale[start:stop], np.diff(self.indptr[start:stop + 1])).astype(dtype)
+            data = data * np.repeat(self.row_scale[start:stop],
+                                    np.diff(self.indptr[start:stop + 1])).astype(dtype)
         indptr = self.indptr[start:stop + 1] - first
         return sp.csr_array((data, indices, indptr), shape=(stop - start, self.shape[1]))
 
@@ -73,7 +78,7 @@ class ReferenceBackend(Backend):
     def __init__(self, dtype=np.float32):
         self.dtype = np.dtype(dtype)
 
-    # -- arrays ---------------------------------------------------------------------------------------------------
+    # -- arrays ------------------------------------------------------------------------------------
     def empty(self, shape, dtype=None):
         return np.empty(shape, dtype or self.dtype)
 
@@ -97,7 +102,7 @@ class ReferenceBackend(Backend):
     def message_over(self, rows):
         return Message(rows.reshape(-1).view(np.uint8)) if rows.flags.c_contiguous else None
 
-    # -- sparse ---------------------------------------------------------------------------------------------------
+    # -- sparse ------------------------------------------------------------------------------------
     def csr(self, indptr, indices, n_columns, weights=None, row_scale=None, column_scale=None):
         return CsrMatrix(indptr, indices, n_columns, weights, row_scale, column_scale)
 
@@ -122,16 +127,18 @@ class ReferenceBackend(Backend):
         values = 1.0 if matrix.weights is None else matrix.weights[first:last]
         if threshold:
             columns = matrix.indices[first:last].astype(np.uint64)
-            entry_ids = np.repeat(ids[start:stop], np.diff(matrix.indptr[start:stop + 1])).astype(np.uint64)
+            entry_ids = np.repeat(ids[start:stop],
+                                  np.diff(matrix.indptr[start:stop + 1])).astype(np.uint64)
             words = philox.philox_words((columns // np.uint64(8), entry_ids & np.uint64(0xFFFFFFFF),
                                    entry_ids >> np.uint64(32), 0), key)
             lane = (columns % np.uint64(8)).astype(np.int64)
             word = np.choose(lane // 2, words)
             bits = np.where(lane % 2 == 0, word & np.uint64(0xFFFF), word >> np.uint64(16))
-            values = np.where(bits >= threshold, values * self.dtype.type(philox.dropout_scale(threshold)), 0)
+            values = np.where(bits >= threshold,
+                              values * self.dtype.type(philox.dropout_scale(threshold)), 0)
         out.weights[first:last] = values
 
-    # -- dense ----------------------------------------------------------------------------------------------------
+    # -- dense -------------------------------------------------------------------------------------
     def gemm(self, a, b, out, transpose_a=False, transpose_b=False, accumulate=False, alpha=1.0):
         a, b = (a.T if transpose_a else a), (b.T if transpose_b else b)
         product = a @ b if alpha == 1.0 else self.dtype.type(alpha) * (a @ b)
@@ -150,7 +157,7 @@ class ReferenceBackend(Backend):
     def square_sum(self, x):
         return float(np.dot(x.astype(np.float64).ravel(), x.astype(np.float64).ravel()))
 
-    # -- rows -----------------------------------------------------------------------------------------------------
+    # -- rows --------------------------------------------------------------------------------------
     def gather_rows(self, x, index, out):
         out[...] = narrow(x[index], out.dtype)
 
@@ -160,7 +167,7 @@ class ReferenceBackend(Backend):
     def convert(self, x, out):
         out[...] = x if x.dtype == out.dtype else narrow(widen(x, self.dtype), out.dtype)
 
-    # -- codecs ---------------------------------------------------------------------------------------------------
+    # -- codecs ------------------------------------------------------------------------------------
     def pack_columns(self, x, index, columns, out):
         out[...] = x[index][:, columns]
 
@@ -186,7 +193,8 @@ class ReferenceBackend(Backend):
         padded = np.zeros((n, -(-width // per_byte) * per_byte), np.uint8)
         padded[:, :width] = q
         shifts = (np.arange(per_byte) * bits).astype(np.uint8)
-        packed = np.bitwise_or.reduce(padded.reshape(n, padded.shape[1] // per_byte, per_byte) << shifts, axis=2)
+        packed = np.bitwise_or.reduce(padded.reshape(n, padded.shape[1] // per_byte,
+                                                     per_byte) << shifts, axis=2)
         out[:len(header)] = np.frombuffer(header, np.uint8)
         out[len(header):len(header) + packed.size] = packed.ravel()
 
@@ -194,16 +202,18 @@ class ReferenceBackend(Backend):
         n, width = out.shape
         header_bytes, row_bytes = n * (8 if wide else 4), -(-width * bits // 8)
         stored = data[:header_bytes]
-        stored = (stored.view(np.float32) if wide else from_bf16(stored.view(np.uint16))).reshape(n, 2)
+        stored = (stored.view(np.float32) if wide
+                  else from_bf16(stored.view(np.uint16))).reshape(n, 2)
         packed = data[header_bytes:header_bytes + n * row_bytes].reshape(n, row_bytes)
         shifts = (np.arange(8 // bits) * bits).astype(np.uint8)
-        q = ((packed[:, :, None] >> shifts) & np.uint8(2 ** bits - 1)).reshape(n, row_bytes * (8 // bits))[:, :width]
+        q = ((packed[:, :, None] >> shifts)
+             & np.uint8(2 ** bits - 1)).reshape(n, row_bytes * (8 // bits))[:, :width]
         with np.errstate(all="ignore"):
             out[...] = q.astype(np.float32) * stored[:, 1:] + stored[:, :1]
 
-    # -- fused row-wise steps -----------------------------------------------------------------------------------------
-    def epilogue_forward(self, y, out, bias=None, gamma=None, beta=None, xhat=None, rstd=None, key=None, threshold=0,
-                         ids=None, first_column=0):
+    # -- fused row-wise steps ----------------------------------------------------------------------
+    def epilogue_forward(self, y, out, bias=None, gamma=None, beta=None, xhat=None, rstd=None,
+                         key=None, threshold=0, ids=None, first_column=0):
         if bias is not None:
             y += bias
         v = y
@@ -216,8 +226,8 @@ class ReferenceBackend(Backend):
         if threshold:
             self._drop(out, out, key, threshold, ids, first_column)
 
-    def epilogue_backward(self, dout, out, dy, scale=1.0, gamma=None, xhat=None, rstd=None, dgamma=None, dbeta=None,
-                          dbias=None):
+    def epilogue_backward(self, dout, out, dy, scale=1.0, gamma=None, xhat=None, rstd=None,
+                          dgamma=None, dbeta=None, dbias=None):
         dv = np.where(out != 0, dout * self.dtype.type(scale), 0)
         if gamma is None:
             dy[...] = dv
@@ -243,7 +253,7 @@ class ReferenceBackend(Backend):
     def random_bits(self, key, ids, out):
         out[...] = philox.bits16(key, ids, out.shape[1])
 
-    # -- losses -------------------------------------------------------------------------------------------------------
+    # -- losses ------------------------------------------------------------------------------------
     def softmax_cross_entropy(self, logits, labels, scale, dlogits):
         used = np.flatnonzero(labels >= 0)
         picked = logits[used]
@@ -268,8 +278,9 @@ class ReferenceBackend(Backend):
         dlogits[used] = (sigmoid - t) * self.dtype.type(scale)
         return float(loss.sum(dtype=np.float64))
 
-    # -- optimiser ----------------------------------------------------------------------------------------------------
-    def adam(self, param, grad, m, v, lr, beta1, beta2, epsilon, weight_decay, correction1, correction2):
+    # -- optimiser ---------------------------------------------------------------------------------
+    def adam(self, param, grad, m, v, lr, beta1, beta2, epsilon, weight_decay, correction1,
+             correction2):
         g = grad + self.dtype.type(weight_decay) * param
         m *= self.dtype.type(beta1)
         m += self.dtype.type(1 - beta1) * g
@@ -280,11 +291,12 @@ class ReferenceBackend(Backend):
 
 
 def quantiser_range(rows: np.ndarray, bits: int, wide: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The zero point and step of each row as stored, (n,) float32 each; the contract is in base.py."""
+    """The zero point and step of each row as stored, (n,) float32 each; the contract is in
+    base.py."""
     if rows.shape[1] == 0:
         return np.zeros(len(rows), np.float32), np.zeros(len(rows), np.float32)
     levels = 2 ** bits - 1
-    low, high = rows.min(axis=1) + np.float32(0), rows.max(axis=1) + np.float32(0)      # -0 becomes 0
+    low, high = rows.min(axis=1) + np.float32(0), rows.max(axis=1) + np.float32(0)  # -0 becomes 0
     with np.errstate(all="ignore"):
         zero = low if wide else bf16_towards(low, upward=False)
         step = ((high.astype(np.float64) - zero) / levels).astype(np.float32)

@@ -1,4 +1,5 @@
-"""The command line: one file per subcommand, imported only when it is called or its help is asked for."""
+"""The command line: one file per subcommand, imported only when it is called or its help is asked
+for."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ COMMANDS = {
 }
 
 
-# A launcher ends the job at the first rank that exits with an error, so the others leave rank 0 the time to start and speak.
+# A launcher ends the job at the first rank that exits with an error, so the others leave rank 0 the
+# time to start and speak.
 SPEAKER_SECONDS = 10.0
 
 
@@ -51,7 +53,8 @@ class _Parser(argparse.ArgumentParser):
         """Name the flag nearest to the first one that does not exist."""
         flags = [f for action in self._actions for f in action.option_strings]
         near = difflib.get_close_matches(given[0].split("=")[0], flags, n=1)
-        self.error(f"unknown argument '{given[0]}'" + (f": did you mean {near[0]}?" if near else ""))
+        self.error(f"unknown argument '{given[0]}'"
+                   + (f": did you mean {near[0]}?" if near else ""))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -60,9 +63,11 @@ def main(argv: list[str] | None = None) -> int:
     from hpcgcn.logs import show_messages
     argv = sys.argv[1:] if argv is None else argv
     _print_anything()
-    parser = _Parser(prog="hpcgcn", description="Full-graph GCN training over MPI.", allow_abbrev=False)
+    parser = _Parser(prog="hpcgcn", description="Full-graph GCN training over MPI.",
+                     allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"hpcgcn {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True,
+                                     parser_class=_Parser)
     wanted = next((a for a in argv if not a.startswith("-")), None)
     chosen = parser
     for name, text in COMMANDS.items():

@@ -4,7 +4,8 @@
 def add_arguments(parser):
     """Declare the arguments of this command."""
     from hpcgcn.exchange.presets import PRESETS
-    parser.add_argument("--method", choices=tuple(PRESETS), default="overlap", help="with the settings of this preset")
+    parser.add_argument("--method", choices=tuple(PRESETS), default="overlap",
+                        help="with the settings of this preset")
 
 
 def run(args) -> int:

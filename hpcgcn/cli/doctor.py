@@ -19,5 +19,6 @@ def run(args) -> int:
         for row in rows:
             mark = "ok" if row["ok"] else "MISSING" if row["needed"] else "-"
             print(f"{row['what']:<16} {mark:<8} {row['found']}")
-        print("training can run" if can_run else "training can NOT run: see the rows marked MISSING")
+        print("training can run" if can_run
+              else "training can NOT run: see the rows marked MISSING")
     return 0 if can_run else 2

@@ -7,7 +7,8 @@ def add_arguments(parser):
     parser.add_argument("graph", help="a graph file, or a partition file for this number of ranks")
     parser.add_argument("--which", choices=("best", "last"), default="best",
                         help="parameters of the best validation, or the last (%(default)s)")
-    parser.add_argument("--split-index", type=int, help="another split than the run's, for files that hold several")
+    parser.add_argument("--split-index", type=int,
+                        help="another split than the run's, for files that hold several")
     add_backend(parser)
     parser.add_argument("--json", action="store_true", help="machine-readable")
 
@@ -22,7 +23,8 @@ def add_backend(parser):
 
 def overrides(args) -> dict:
     """Settings of the run that a command may change."""
-    return {name: getattr(args, name) for name in ("split_index", "backend") if getattr(args, name, None) is not None}
+    return {name: getattr(args, name)
+            for name in ("split_index", "backend") if getattr(args, name, None) is not None}
 
 
 def run(args) -> int:
@@ -41,7 +43,8 @@ def _evaluate(comm, args) -> int:
     model.close()
     if comm.rank == 0:
         if args.json:
-            print(json.dumps({"metric": metric, **{k: v if v == v else None for k, v in found.items()}}))
+            print(json.dumps({"metric": metric,
+                              **{k: v if v == v else None for k, v in found.items()}}))
         else:
             print("\n".join(f"{name:<6} {metric} {value:.4f}" for name, value in found.items()))
     return 0

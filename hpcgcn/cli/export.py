@@ -7,15 +7,17 @@ import sys
 
 from hpcgcn.cli.output import add_overwrite, foreign
 
-_FORMATS = ("csv", "mtx", "npz", "npz-heterophilous", "npz-gnn-benchmark", "ogb", "graphsaint", "dgl-reddit", "planetoid",
-            "pyg", "dgl")
+_FORMATS = ("csv", "mtx", "npz", "npz-heterophilous", "npz-gnn-benchmark", "ogb", "graphsaint",
+            "dgl-reddit", "planetoid", "pyg", "dgl")
 
 
 def add_arguments(parser: argparse.ArgumentParser):
     """Declare the arguments of this command."""
     parser.add_argument("graph", help="a graph or partition file")
-    parser.add_argument("--format", required=True, choices=_FORMATS, metavar="FORMAT", help=", ".join(_FORMATS))
-    parser.add_argument("-o", "--output", required=True, metavar="PATH", help="file or new folder to write")
+    parser.add_argument("--format", required=True, choices=_FORMATS, metavar="FORMAT",
+                        help=", ".join(_FORMATS))
+    parser.add_argument("-o", "--output", required=True, metavar="PATH",
+                        help="file or new folder to write")
     add_overwrite(parser, "a file (folders are never replaced)")
 
 

@@ -8,16 +8,17 @@ import time
 from hpcgcn.cli import numbers, text
 from hpcgcn.cli.output import add_overwrite, same_graph
 
-_KINDS = {
-    "sbm": "degree-corrected stochastic block model: power-law degrees, blocks per class, informative features",
-    "rmat": "R-MAT: heavy hubs and isolated nodes; a load test more than a learning task",
-    "grid": "square grid with 4 or 8 neighbours per node, classes in bands",
+_KINDS = {"sbm": "degree-corrected stochastic block model: power-law degrees, blocks per class, "
+                 "informative features",
+          "rmat": "R-MAT: heavy hubs and isolated nodes; a load test more than a learning task",
+          "grid": "square grid with 4 or 8 neighbours per node, classes in bands",
 }
 
 
 def add_arguments(parser: argparse.ArgumentParser):
     """Declare the arguments of this command."""
-    kinds = parser.add_subparsers(dest="graph_kind", required=True, metavar="{" + ",".join(_KINDS) + "}")
+    kinds = parser.add_subparsers(dest="graph_kind", required=True,
+                                  metavar="{" + ",".join(_KINDS) + "}")
     for kind, help_text in _KINDS.items():
         _add_kind(kinds.add_parser(kind, help=help_text, description=help_text), kind)
 
@@ -38,24 +39,31 @@ def run(args: argparse.Namespace) -> int:
         graph.features = graph.features.astype("float16")
     validate_graph(graph)
     write_graph(args.output, graph, command=text.command_line(), settings=noted, replaces=replaces)
-    print(f"{args.output}: {graph.n_nodes:,} nodes, {graph.n_edges:,} directed edges (mean degree "
-          f"{graph.n_edges / graph.n_nodes:.2f}), {graph.n_features} features, {graph.n_classes} classes; "
-          f"{time.perf_counter() - began:.1f} s")
+    print(f"{args.output}: {graph.n_nodes:,} nodes, {graph.n_edges:,} directed edges (mean "
+          f"degree {graph.n_edges / graph.n_nodes:.2f}), {graph.n_features} features, "
+          f"{graph.n_classes} classes; {time.perf_counter() - began:.1f} s")
     return 0
 
 
 def _add_kind(parser: argparse.ArgumentParser, kind: str):
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="graph file to write")
     add_overwrite(parser, "another graph file")
-    parser.add_argument("--nodes", type=int, default=10_000, metavar="N", help="number of nodes (%(default)s)")
-    parser.add_argument("--degree", type=int if kind == "grid" else float, default=4 if kind == "grid" else 20,
+    parser.add_argument("--nodes", type=int, default=10_000, metavar="N",
+                        help="number of nodes (%(default)s)")
+    parser.add_argument("--degree", type=int if kind == "grid" else float,
+                        default=4 if kind == "grid" else 20,
                         metavar="D", help="mean number of neighbours (%(default)s)")
-    parser.add_argument("--features", type=int, default=64, metavar="F", help="features per node (%(default)s)")
-    parser.add_argument("--classes", type=int, default=8, metavar="C", help="number of classes (%(default)s)")
-    parser.add_argument("--seed", type=numbers.seed, default=0, metavar="S", help="seed of all random draws (%(default)s)")
+    parser.add_argument("--features", type=int, default=64, metavar="F",
+                        help="features per node (%(default)s)")
+    parser.add_argument("--classes", type=int, default=8, metavar="C",
+                        help="number of classes (%(default)s)")
+    parser.add_argument("--seed", type=numbers.seed, default=0, metavar="S",
+                        help="seed of all random draws (%(default)s)")
     parser.add_argument("--feature-noise", type=float, default=1.2, metavar="X",
-                        help="deviation of each feature from its class's mean, a unit vector (%(default)s)")
-    parser.add_argument("--train", type=float, default=0.6, metavar="X", help="share of training nodes (%(default)s)")
+                        help="deviation of each feature from its class's mean, a unit vector "
+                             "(%(default)s)")
+    parser.add_argument("--train", type=float, default=0.6, metavar="X",
+                        help="share of training nodes (%(default)s)")
     parser.add_argument("--val", type=float, default=0.2, metavar="X",
                         help="share of validation nodes; the rest is for the test (%(default)s)")
     parser.add_argument("--fp16", action="store_true", help="store features in 16 bits")
@@ -69,13 +77,14 @@ def _add_kind(parser: argparse.ArgumentParser, kind: str):
         parser.add_argument("--communities", type=int, default=1, metavar="K",
                             help="blocks per class: more of them partition better (%(default)s)")
     if kind == "rmat":
-        parser.add_argument("--quadrants", type=float, nargs=4, default=[0.57, 0.19, 0.19, 0.05], metavar="P",
+        parser.add_argument("--quadrants", type=float, nargs=4, default=[0.57, 0.19, 0.19, 0.05],
+                            metavar="P",
                             help="probabilities of the four quadrants (0.57 0.19 0.19 0.05)")
 
 
 def _settings(args: argparse.Namespace) -> dict:
     """The arguments of the generator."""
     names = {"nodes": "n_nodes", "features": "n_features", "classes": "n_classes"}
-    own = ("nodes", "degree", "features", "classes", "seed", "feature_noise", "train", "val", "homophily", "power",
-           "label_noise", "communities", "quadrants")
+    own = ("nodes", "degree", "features", "classes", "seed", "feature_noise", "train", "val",
+           "homophily", "power", "label_noise", "communities", "quadrants")
     return {names.get(name, name): getattr(args, name) for name in own if hasattr(args, name)}

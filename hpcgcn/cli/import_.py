@@ -12,16 +12,17 @@ from hpcgcn.cli.output import add_overwrite, same_graph
 from hpcgcn.errors import printable
 
 MOST_SPLITS = 10_000
-_FORMATS = {
-    "planetoid": "ind.NAME.x and its seven companions (Cora, Citeseer, Pubmed)",
-    "npz": "one .npz: indptr/indices, edges/node_features/train_masks, or adj_data/attr_data",
-    "ogb": "a raw folder with edge.csv.gz, node-feat.csv.gz, node-label.csv.gz, split/*/",
-    "graphsaint": "a folder with adj_full.npz, feats.npy, class_map.json, role.json",
-    "dgl-reddit": "reddit_data.npz and reddit_graph.npz",
-    "csv": "an edge list, and a table of nodes with a header (id, label, split, features); plain or gzip",
-    "mtx": "Matrix Market, with --nodes for labels and features",
-    "pyg": "torch.save of a PyG Data object (needs torch_geometric)",
-    "dgl": "dgl.save_graphs of one graph (needs dgl)",
+_FORMATS = {"planetoid": "ind.NAME.x and its seven companions (Cora, Citeseer, Pubmed)",
+            "npz": "one .npz: indptr/indices, edges/node_features/train_masks, or "
+                   "adj_data/attr_data",
+            "ogb": "a raw folder with edge.csv.gz, node-feat.csv.gz, node-label.csv.gz, split/*/",
+            "graphsaint": "a folder with adj_full.npz, feats.npy, class_map.json, role.json",
+            "dgl-reddit": "reddit_data.npz and reddit_graph.npz",
+            "csv": "an edge list, and a table of nodes with a header (id, label, split, "
+                   "features); plain or gzip",
+            "mtx": "Matrix Market, with --nodes for labels and features",
+            "pyg": "torch.save of a PyG Data object (needs torch_geometric)",
+            "dgl": "dgl.save_graphs of one graph (needs dgl)",
 }
 
 
@@ -31,7 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser):
     parser.usage = "hpcgcn import [FORMAT] SOURCE... -o g.h5 [options]"
     parser.epilog = "formats (found out where the files tell):\n" + "\n".join(
         f"  {name:<11} {words}" for name, words in _FORMATS.items())
-    parser.add_argument("source", nargs="+", metavar="[FORMAT] SOURCE", help="files or folders, after the format if it is given")
+    parser.add_argument("source", nargs="+", metavar="[FORMAT] SOURCE",
+                        help="files or folders, after the format if it is given")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="graph file to write")
     parser.add_argument("--name", help="planetoid: which data set of the folder; ogb: which split")
     add_overwrite(parser, "another graph file")
@@ -41,29 +43,41 @@ def add_arguments(parser: argparse.ArgumentParser):
 
 def _add_choices(group):
     group.add_argument("--split", nargs="+", default=["auto"], metavar="RULE",
-                       help="given, public, none, random 60/20/20, or per-class 20/30/rest; auto: given, or else random")
-    group.add_argument("--splits", type=numbers.whole(1, MOST_SPLITS), default=1, metavar="K", help="draw K splits, with seeds S, S+1, ... (1)")
-    group.add_argument("--seed", type=numbers.seed, default=0, metavar="S", help="seed of the split (0)")
+                       help="given, public, none, random 60/20/20, or per-class 20/30/rest; "
+                            "auto: given, or else random")
+    group.add_argument("--splits", type=numbers.whole(1, MOST_SPLITS), default=1, metavar="K",
+                       help="draw K splits, with seeds S, S+1, ... (1)")
+    group.add_argument("--seed", type=numbers.seed, default=0, metavar="S",
+                       help="seed of the split (0)")
     group.add_argument("--undirected", action="store_true", help="add every edge the other way too")
-    group.add_argument("--largest-component", action="store_true", help="keep only the nodes of the largest component")
-    group.add_argument("--drop-duplicates", action="store_true", help="csv, mtx: an edge that is listed twice is no mistake")
+    group.add_argument("--largest-component", action="store_true",
+                       help="keep only the nodes of the largest component")
+    group.add_argument("--drop-duplicates", action="store_true",
+                       help="csv, mtx: an edge that is listed twice is no mistake")
     group.add_argument("--normalise-features", choices=("row", "standard"),
-                       help="row: values of a node add up to 1; standard: mean 0, deviation 1 over the training nodes")
+                       help="row: values of a node add up to 1; standard: mean 0, deviation 1 "
+                            "over the training nodes")
     group.add_argument("--make-features", choices=("degree", "identity"), default="degree",
-                       help="for a graph that has none: a column a degree, or a column a node (degree)")
+                       help="for a graph that has none: a column a degree, or a column a node "
+                            "(degree)")
 
 
 def _add_columns(group):
     group.add_argument("--nodes", metavar="FILE", help="the table of nodes (csv, mtx)")
-    group.add_argument("--header", choices=("auto", "yes", "no"), default="auto", help="does the edge list begin with names (auto)")
+    group.add_argument("--header", choices=("auto", "yes", "no"), default="auto",
+                       help="does the edge list begin with names (auto)")
     group.add_argument("--ids", choices=("auto", "number", "name"), default="auto",
-                       help="number: ids are 0..n-1; name: any ids, numbered anew and kept as names (auto)")
+                       help="number: ids are 0..n-1; name: any ids, numbered anew and kept as "
+                            "names (auto)")
     group.add_argument("--edge-columns", metavar="A,B", help="columns of source and target")
     group.add_argument("--id-column", metavar="NAME", help="column of the node's id (id)")
     group.add_argument("--label-column", metavar="NAME", help="column of the class (label)")
-    group.add_argument("--split-column", metavar="NAME", help="column of train, val or test (split)")
-    group.add_argument("--feature-columns", metavar="A,B,...", help="columns of features, or none (all others)")
-    group.add_argument("--skip-columns", metavar="A,B,...", help="columns to leave out, such as those of text")
+    group.add_argument("--split-column", metavar="NAME",
+                       help="column of train, val or test (split)")
+    group.add_argument("--feature-columns", metavar="A,B,...",
+                       help="columns of features, or none (all others)")
+    group.add_argument("--skip-columns", metavar="A,B,...",
+                       help="columns to leave out, such as those of text")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -75,7 +89,8 @@ def run(args: argparse.Namespace) -> int:
     from hpcgcn.graph.store import write_graph
 
     began = time.perf_counter()
-    chosen = args.source[0] if args.source[0] in READERS and (len(args.source) > 1 or not os.path.exists(args.source[0])) else None
+    chosen = (args.source[0] if args.source[0] in READERS
+              and (len(args.source) > 1 or not os.path.exists(args.source[0])) else None)
     sources = args.source[1:] if chosen else args.source
     choices, options, noted = _choices(args), _options(args), {"sources": sources, **_given(args)}
     replaces, inputs = same_graph(args.overwrite, noted), [*sources, *filter(None, [args.nodes])]
@@ -93,7 +108,8 @@ def run(args: argparse.Namespace) -> int:
 def _choices(args: argparse.Namespace):
     from hpcgcn.formats.finish import Choices
     from hpcgcn.formats.splits import parse_split
-    return Choices(parse_split(args.split), args.splits, args.seed, args.undirected, args.largest_component, args.drop_duplicates,
+    return Choices(parse_split(args.split), args.splits, args.seed, args.undirected,
+                   args.largest_component, args.drop_duplicates,
                    args.normalise_features, args.make_features)
 
 
@@ -102,8 +118,10 @@ def _options(args: argparse.Namespace):
     from hpcgcn.formats.draft import ReadOptions
     ends = tuple(args.edge_columns.split(",")) if args.edge_columns else None
     if ends and len(ends) != 2:
-        raise ConfigError(f"--edge-columns {args.edge_columns}: expected two names, as in source,target")
-    return ReadOptions(args.name, args.nodes, args.header, args.ids, ends, args.id_column, args.label_column, args.split_column,
+        raise ConfigError(f"--edge-columns {args.edge_columns}: expected two names, as in "
+                          "source,target")
+    return ReadOptions(args.name, args.nodes, args.header, args.ids, ends, args.id_column,
+                       args.label_column, args.split_column,
                        _listed(args.feature_columns), _listed(args.skip_columns))
 
 
@@ -113,15 +131,17 @@ def _listed(names: str | None) -> list[str] | None:
 
 def _given(args: argparse.Namespace) -> dict:
     """The choices that shape the graph, for the file's header."""
-    return {"split": " ".join(args.split), "splits": args.splits, "seed": args.seed, "undirected": args.undirected,
-            "largest_component": args.largest_component, "normalise_features": args.normalise_features or "",
+    return {"split": " ".join(args.split), "splits": args.splits, "seed": args.seed,
+            "undirected": args.undirected, "largest_component": args.largest_component,
+            "normalise_features": args.normalise_features or "",
             "make_features": args.make_features}
 
 
 def _report(path: str, format_name: str, graph, notes: list[str], seconds: float):
     kind = "directed" if graph.directed else "undirected"
-    print(f"{path}: {format_name}, {graph.n_nodes:,} nodes, {graph.n_edges:,} entries ({kind}), {graph.n_features:,} features, "
-          f"{graph.n_classes} classes, {len(graph.split)} split{'s' if len(graph.split) > 1 else ''}; {seconds:.1f} s "
+    print(f"{path}: {format_name}, {graph.n_nodes:,} nodes, {graph.n_edges:,} entries ({kind}), "
+          f"{graph.n_features:,} features, {graph.n_classes} classes, {len(graph.split)} "
+          f"split{'s' if len(graph.split) > 1 else ''}; {seconds:.1f} s "
           f"({graph.n_edges / seconds / 1e6:.2f} M entries/s)")
     for note in notes:
         print(f"  note: {printable(note, 1000)}", file=sys.stderr)

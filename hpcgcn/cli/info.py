@@ -40,7 +40,8 @@ def run(args: argparse.Namespace) -> int:
         check_image_name(args.plot)
         check_target(args.plot, foreign(args.overwrite), [args.file])
     facts = describe(args.file)
-    print(json.dumps({**facts, "sound": not facts["problems"]}, indent=2) if args.json else _as_text(facts))
+    print(json.dumps({**facts, "sound": not facts["problems"]}, indent=2) if args.json
+          else _as_text(facts))
     if args.plot:
         plot_graph(facts, args.plot, foreign(args.overwrite))
     return 2 if facts["problems"] else 0
@@ -71,24 +72,26 @@ def _run_as_text(facts: dict) -> str:
 def _as_text(facts: dict) -> str:
     head, contents = facts["header"], facts.get("contents", {})
     degree = "in-degree" if head.get("directed") else "degree"
-    shown = {degree if name == "degree" else name: value for name, value in contents.items() if name not in _DRAWN}
-    sections = [
-        text.pairs([("file", f"{facts['path']} ({text.size(facts['bytes'])})"), ("kind", head["kind"]),
-                    *((name, value) for name, value in head.items() if name not in _HIDDEN and value != "")]),
-        _named("settings", head.get("settings", {})),
-        _splits(head.get("split_counts", [])),
-        _named("contents", shown),
-        _degrees(f"{degree}s", contents),
-        _classes(contents),
-        text.table(["dataset", "type", "shape", "size"],
-                   [[d["name"], d["dtype"], " x ".join(map(str, d["shape"])), text.size(d["bytes"])]
-                    for d in facts["datasets"]]),
-        _verdict(facts["problems"])]
+    shown = {degree if name == "degree" else name: value
+             for name, value in contents.items() if name not in _DRAWN}
+    sections = [text.pairs(
+        [("file", f"{facts['path']} ({text.size(facts['bytes'])})"), ("kind", head["kind"]),
+         *((name, value) for name, value in head.items() if name not in _HIDDEN and value != "")]),
+                _named("settings", head.get("settings", {})),
+                _splits(head.get("split_counts", [])),
+                _named("contents", shown),
+                _degrees(f"{degree}s", contents),
+                _classes(contents),
+                text.table(["dataset", "type", "shape", "size"],
+                           [[d["name"], d["dtype"], " x ".join(map(str, d["shape"])),
+                             text.size(d["bytes"])] for d in facts["datasets"]]),
+                _verdict(facts["problems"])]
     return "\n\n".join(section for section in sections if section)
 
 
 def _named(title: str, values: dict) -> str:
-    return title + "\n" + text.pairs([(f"  {name}", _short(value)) for name, value in values.items()]) if values else ""
+    return title + "\n" + text.pairs([(f"  {name}", _short(value))
+                                      for name, value in values.items()]) if values else ""
 
 
 def _degrees(title: str, contents: dict) -> str:
@@ -133,4 +136,5 @@ def _short(value, most: int = 100) -> str:
 def _verdict(problems: list[str]) -> str:
     if not problems:
         return "sound: checksums, ranges and order are right"
-    return "NOT SOUND:\n" + "\n".join(f"  - {printable(problem, text.MOST_CELL)}" for problem in problems)
+    return "NOT SOUND:\n" + "\n".join(f"  - {printable(problem, text.MOST_CELL)}"
+                                      for problem in problems)

@@ -13,18 +13,24 @@ from hpcgcn.cli.output import add_overwrite
 def add_arguments(parser: argparse.ArgumentParser):
     """Declare the arguments of this command."""
     parser.add_argument("graph", help="graph file (or a partition file, to partition it again)")
-    parser.add_argument("-n", "--parts", type=int, required=True, metavar="P", help="number of parts: one per rank")
+    parser.add_argument("-n", "--parts", type=int, required=True, metavar="P",
+                        help="number of parts: one per rank")
     parser.add_argument("-o", "--output", metavar="FILE",
-                        help="partition file to write (<graph>-<P>.h5 beside the graph, with the method if not the default)")
+                        help="partition file to write (<graph>-<P>.h5 beside the graph, with the "
+                             "method if not the default)")
     parser.add_argument("--method", choices=("metis", "random", "block"), default="metis",
                         help="block: equal runs of node ids (%(default)s)")
     parser.add_argument("--objective", choices=("volume", "cut"), default="volume",
-                        help="what METIS minimises: rows to exchange (communication volume), or edges cut, which is faster (%(default)s)")
+                        help="what METIS minimises: rows to exchange (communication volume), or "
+                             "edges cut, which is faster (%(default)s)")
     parser.add_argument("--balance", choices=("nodes", "edges", "train"), default="nodes",
-                        help="what is balanced over the parts; train: training nodes and nodes (%(default)s)")
+                        help="what is balanced over the parts; train: training nodes and nodes "
+                             "(%(default)s)")
     parser.add_argument("--reorder", choices=("none", "degree", "rcm", "cluster"), default="none",
-                        help="order of the nodes within a part, for locality in the cache (%(default)s)")
-    parser.add_argument("--seed", type=numbers.seed, default=0, metavar="S", help="for metis and random (%(default)s)")
+                        help="order of the nodes within a part, for locality in the cache "
+                             "(%(default)s)")
+    parser.add_argument("--seed", type=numbers.seed, default=0, metavar="S",
+                        help="for metis and random (%(default)s)")
     parser.add_argument("--json", action="store_true", help="print the costs as JSON")
     add_overwrite(parser, "a partition of another graph")
 
@@ -60,7 +66,8 @@ def run(args: argparse.Namespace) -> int:
 def _print_table(output: str, seconds: float, costs: dict):
     parts, balance = costs["parts"], costs["balance"]
     columns = [name for name in ("nodes", "edges", "train", "halo") if name in parts]
-    rows = [[number, *(f"{parts[name][number]:,}" for name in columns)] for number in range(costs["n_parts"])]
+    rows = [[number, *(f"{parts[name][number]:,}" for name in columns)]
+            for number in range(costs["n_parts"])]
     rows.append(["max/mean", *(f"{balance[name]:.3f}" for name in columns)])
     print(text.table(["part", *columns], rows) + "\n")
     print(text.pairs([

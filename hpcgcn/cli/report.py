@@ -5,10 +5,12 @@ from hpcgcn.cli.output import add_overwrite, foreign
 
 def add_arguments(parser):
     """Declare the arguments of this command."""
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run (what `hpcgcn train` names at its end)")
+    parser.add_argument("runs", nargs="+", metavar="RUN",
+                        help="folder of a run (what `hpcgcn train` names at its end)")
     parser.add_argument("-o", "--output", metavar="FILE.html",
                         help="the page to write [report.html; none if only --png is given]")
-    parser.add_argument("--png", metavar="FILE.png", help="the curves alone as a picture (needs matplotlib)")
+    parser.add_argument("--png", metavar="FILE.png",
+                        help="the curves alone as a picture (needs matplotlib)")
     parser.add_argument("--title", default="", help="heading of the page")
     add_overwrite(parser, "a report of other runs (--png: any file)")
 

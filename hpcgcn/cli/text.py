@@ -27,7 +27,8 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """A table with its columns aligned to the right."""
     cells = [[printable(cell, MOST_CELL) for cell in row] for row in (head, *rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
-    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in cells)
+    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row, widths))
+                     for row in cells)
 
 
 def size(n_bytes: int) -> str:
@@ -47,5 +48,6 @@ def bars(rows: Sequence[tuple[str, int]], width: int = 40) -> str:
     lines = []
     for name, count in rows:
         bar = "#" * round(width * count / most)
-        lines.append(f"  {name:>{names}}  {count:>{counts},}  {bar or ('.' if count else '')}".rstrip())
+        lines.append(
+            f"  {name:>{names}}  {count:>{counts},}  {bar or ('.' if count else '')}".rstrip())
     return "\n".join(lines)

@@ -1,9 +1,10 @@
 """hpcgcn train: one graph in, one trained model out, on any number of ranks."""
 
-EPILOG = """exit codes: 0 done; 2 a mistake in what was given (one message says which); 75 stopped early
-at an epoch boundary with a checkpoint: run the same command with --resume auto. --time-limit, Ctrl-C
-without a launcher, SIGTERM and SIGUSR1 to a rank, and SIGUSR1 to mpiexec stop a run so; on SIGTERM or
-Ctrl-C Open MPI's mpiexec kills the ranks within a fraction of a second, and its exit code is 1."""
+EPILOG = """exit codes: 0 done; 2 a mistake in what was given (one message says which); 75 stopped
+early at an epoch boundary with a checkpoint: run the same command with --resume auto.
+--time-limit, Ctrl-C without a launcher, SIGTERM and SIGUSR1 to a rank, and SIGUSR1 to mpiexec
+stop a run so; on SIGTERM or Ctrl-C Open MPI's mpiexec kills the ranks within a fraction of a
+second, and its exit code is 1."""
 
 MANY_RANKS = 8
 
@@ -13,7 +14,8 @@ def add_arguments(parser):
     from hpcgcn.config import add_flags
     parser.epilog = EPILOG
     parser.add_argument("graph", help="a graph file, or a partition file for this number of ranks")
-    parser.add_argument("--config", metavar="RUN.toml", help="settings from a file; flags win over it")
+    parser.add_argument("--config", metavar="RUN.toml",
+                        help="settings from a file; flags win over it")
     add_flags(parser)
 
 

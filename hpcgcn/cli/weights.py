@@ -7,8 +7,8 @@ import sys
 
 from hpcgcn.cli.output import add_overwrite
 
-DIRECTED = ("for undirected graphs: on directed ones DGL's GraphConv weighs an edge by the out-degree of its source, and models here "
-            "by the in-degree")
+DIRECTED = ("for undirected graphs: on directed ones DGL's GraphConv weighs an edge by the "
+            "out-degree of its source, and models here by the in-degree")
 
 
 def add_arguments(parser: argparse.ArgumentParser):
@@ -16,22 +16,28 @@ def add_arguments(parser: argparse.ArgumentParser):
     actions = parser.add_subparsers(dest="action", required=True, metavar="{export,import}")
     out = actions.add_parser("export", help="a run's weights as safetensors", allow_abbrev=False)
     out.add_argument("run", help="folder of a run (runs/NAME), or of one checkpoint")
-    out.add_argument("-o", "--output", required=True, metavar="FILE", help="file to write, NAME.safetensors")
-    out.add_argument("--to", choices=("pyg", "dgl", "hpcgcn"), default="pyg", help="whose names and layouts (pyg)")
+    out.add_argument("-o", "--output", required=True, metavar="FILE",
+                     help="file to write, NAME.safetensors")
+    out.add_argument("--to", choices=("pyg", "dgl", "hpcgcn"), default="pyg",
+                     help="whose names and layouts (pyg)")
     out.add_argument("--which", choices=("best", "last"), default="best",
                      help="parameters of the best validation, or the last (best)")
     add_overwrite(out, "weights of another run")
-    into = actions.add_parser("import", help="a run folder from a safetensors or .pt file", allow_abbrev=False)
+    into = actions.add_parser("import", help="a run folder from a safetensors or .pt file",
+                              allow_abbrev=False)
     into.add_argument("weights", help="safetensors file, or a .pt file of model.state_dict()")
-    into.add_argument("-o", "--output", metavar="RUN", help="folder of the run to make; without it, only say what the file holds")
+    into.add_argument("-o", "--output", metavar="RUN",
+                      help="folder of the run to make; without it, only say what the file holds")
     add_constants(into)
 
 
 def add_constants(parser: argparse.ArgumentParser):
     """What weights do not tell."""
-    parser.add_argument("--alpha", type=float, default=argparse.SUPPRESS, help="share of the initial residual (0.1)")
+    parser.add_argument("--alpha", type=float, default=argparse.SUPPRESS,
+                        help="share of the initial residual (0.1)")
     parser.add_argument("--lambda", dest="lambda_", type=float, default=argparse.SUPPRESS,
-                        help="strength of the identity mapping, beta_l = log(lambda / l + 1); theta in PyG (0.5)")
+                        help="strength of the identity mapping, beta_l = log(lambda / l + 1); "
+                             "theta in PyG (0.5)")
     parser.add_argument("--self-loops", choices=("auto", "yes", "no"), default=argparse.SUPPRESS,
                         help="does a node count among its neighbours; auto: as its model's default")
 
@@ -79,5 +85,5 @@ def _import(args: argparse.Namespace) -> int:
 
 def _words(framework: str, shape) -> str:
     linear = f", the last {shape.linear_layers} plain linear" if shape.linear_layers else ""
-    return (f"{shape.model} with {shape.layers} layers{linear}, {shape.n_features} features, {shape.n_classes} classes, names and "
-            f"layouts of {framework}")
+    return (f"{shape.model} with {shape.layers} layers{linear}, {shape.n_features} features, "
+            f"{shape.n_classes} classes, names and layouts of {framework}")

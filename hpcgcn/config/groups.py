@@ -46,8 +46,8 @@ class ArchitectureSettings(SettingsGroup):
     self_loops: str = setting("auto", _naming("count a node among its own neighbours; auto: for {}",
                                               "models_where", "self_loops"),
                               choices=("auto", "yes", "no"))
-    alpha: float = setting(0.1, _naming("share of the initial residual ({})", "models_with", "alpha"),
-                           low=0.0, high=1.0)
+    alpha: float = setting(0.1, _naming("share of the initial residual ({})", "models_with",
+                                        "alpha"), low=0.0, high=1.0)
     lambda_: float = setting(0.5, _naming("strength of the identity mapping, beta_l = "
                                           "log(lambda / l + 1) ({})", "models_with", "lambda_"),
                              low=0.0)

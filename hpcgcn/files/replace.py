@@ -68,7 +68,8 @@ def check_target(path: str | os.PathLike, replaces: Replaces = NOTHING, inputs: 
         return
     for given in inputs:
         if _is_input(os.fspath(given), path, replaces.recognises):
-            raise FileError(f"cannot write {path}: it is an input of this command; give another name")
+            raise FileError(f"cannot write {path}: it is an input of this command; give another "
+                            "name")
     run = run_that_lists(path)
     if run:
         raise FileError(f"cannot write {path}: it belongs to the run in {run}; give another name")

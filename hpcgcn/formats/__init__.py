@@ -1,1 +1,2 @@
-"""Graph files of others: one module per format, each with `recognises`, `read` and `write`; `formats.table` lists them."""
+"""Graph files of others: one module per format, each with `recognises`, `read` and `write`;
+`formats.table` lists them."""

@@ -13,8 +13,9 @@ from hpcgcn.formats.rows import Table
 NO_COLUMNS = "none"        # in the place of the names of columns
 _ID_NAMES = ("id", "node", "node_id", "nodeid", "name")
 # Columns that hold the class more often than a feature.
-_LIKE_A_LABEL = re.compile(r"target|class(es|_?(id|label|name))?|y|categor(y|ies)|labels|labels?_?id|"
-                           r"node_?labels?|outcome|ground_?truth", re.IGNORECASE)
+_LIKE_A_LABEL = re.compile(
+    r"target|class(es|_?(id|label|name))?|y|categor(y|ies)|labels|labels?_?id|"
+    r"node_?labels?|outcome|ground_?truth", re.IGNORECASE)
 _SEVERAL_SPLITS = re.compile(r"split:\d{1,9}")
 
 
@@ -101,7 +102,8 @@ def _features(table: Table, chosen: Columns, options: ReadOptions) -> list[int]:
 
 
 def _notes(names: list[str], chosen: Columns) -> list[str]:
-    """What the user should know if no column is called label: the answer may be among the features."""
+    """What the user should know if no column is called label: the answer may be among the
+    features."""
     if chosen.label is not None or chosen.classes:
         return []
     features = [names[k] for k in chosen.features]

@@ -1,4 +1,5 @@
-"""Edge lists as text: any of the usual separators, with a header or without, ids of any kind, gzip or not; and nodes."""
+"""Edge lists as text: any of the usual separators, with a header or without, ids of any kind, gzip
+or not; and nodes."""
 
 from __future__ import annotations
 
@@ -20,9 +21,11 @@ from hpcgcn.formats.rows import Table, is_number, is_whole
 from hpcgcn.graph.csr import row_numbers
 from hpcgcn.graph.data import Graph
 
-_ENDINGS = (".csv", ".tsv", ".txt", ".edges", ".edgelist", ".csv.gz", ".tsv.gz", ".txt.gz", ".edges.gz", ".edgelist.gz")
+_ENDINGS = (".csv", ".tsv", ".txt", ".edges", ".edgelist", ".csv.gz", ".tsv.gz", ".txt.gz",
+            ".edges.gz", ".edgelist.gz")
 _BLOCK = 1 << 20           # rows in flight at once
-_ENDS = (("source", "src", "from", "u", "head", "node1", "citing"), ("target", "dst", "to", "v", "tail", "node2", "cited"))
+_ENDS = (("source", "src", "from", "u", "head", "node1", "citing"),
+         ("target", "dst", "to", "v", "tail", "node2", "cited"))
 
 
 def recognises(sources: list[str]) -> bool:
@@ -41,12 +44,16 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
     edges, nodes = _located(sources, options)
     table = Table(edges)
     if table.n_columns < 2:
-        raise bad(edges, table.first_line, "one column", "at least two: source and target, separated by commas, tabs or spaces")
+        raise bad(edges, table.first_line, "one column",
+                  "at least two: source and target, separated by commas, tabs or spaces")
     headed = _is_headed(table, options)
     columns = _end_columns(table, options, headed)
-    facts = {"source": os.path.basename(edges), "path": edges, "strict": True, "notes": _unused_columns(table, columns, headed),
-             "extra": {"edge_columns": [table.first[column] for column in columns]} if headed else {}}
-    numbers = options.ids == "number" or (options.ids == "auto" and not nodes and _looks_numbered(table, columns, headed))
+    facts = {"source": os.path.basename(edges), "path": edges, "strict": True,
+             "notes": _unused_columns(table, columns, headed),
+             "extra": {"edge_columns": [table.first[column] for column in columns]} if headed
+             else {}}
+    numbers = options.ids == "number" or (options.ids == "auto" and not nodes
+                                          and _looks_numbered(table, columns, headed))
     if nodes is None:
         _check_no_columns(options)
     if nodes is None and numbers:
@@ -56,11 +63,13 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
     if known and (options.ids == "number" or known.ids == [str(k) for k in range(len(known.ids))]):
         order = numbered_order(nodes, known)
         ends = (table, columns, headed, len(order))
-        draft = Draft(lambda: numbered_edges(*ends), len(order), lines=lambda: numbered_lines(*ends), **facts)
+        draft = Draft(lambda: numbered_edges(*ends), len(order),
+                      lines=lambda: numbered_lines(*ends), **facts)
         return with_nodes(known, order, None, draft)
     names = known.ids if known else _distinct_ids(table, columns, headed)
     ends = (table, columns, headed, names, nodes)
-    draft = Draft(lambda: _named_edges(*ends), len(names), node_names=_names(names), lines=lambda: _named_lines(*ends), **facts)
+    draft = Draft(lambda: _named_edges(*ends), len(names), node_names=_names(names),
+                  lines=lambda: _named_lines(*ends), **facts)
     return with_nodes(known, np.arange(len(names)), draft.node_names, draft) if known else draft
 
 
@@ -68,17 +77,19 @@ def _check_no_columns(options: ReadOptions):
     for name in ("id_column", "label_column", "split_column", "feature_columns",
                  "skip_columns"):
         if getattr(options, name):
-            raise ConfigError(f"--{name.replace('_', '-')}, but there is no table of nodes; expected one after the "
-                              "edges, or --nodes FILE")
+            raise ConfigError(f"--{name.replace('_', '-')}, but there is no table of nodes; "
+                              "expected one after the edges, or --nodes FILE")
 
 
 def _located(sources: list[str], options: ReadOptions) -> tuple[str, str | None]:
     if len(sources) > 2 or (len(sources) == 2 and options.nodes):
-        raise ConfigError(f"{len(sources)} files for one edge list; expected the edges and at most one table of nodes")
+        raise ConfigError(f"{len(sources)} files for one edge list; expected the edges and at "
+                          "most one table of nodes")
     if len(sources) == 1 and os.path.isdir(sources[0]):
         edges = _in_folder(sources[0], "edges")
         if edges is None:
-            raise ConfigError(f"{sources[0]} has no edges.csv; expected that file there, and nodes.csv beside it")
+            raise ConfigError(f"{sources[0]} has no edges.csv; expected that file there, and "
+                              "nodes.csv beside it")
         return edges, options.nodes or _in_folder(sources[0], "nodes")
     return sources[0], sources[1] if len(sources) == 2 else options.nodes
 
@@ -90,7 +101,8 @@ def _is_headed(table: Table, options: ReadOptions) -> bool:
     first = [cell.lower() for cell in table.first]
     if options.edge_columns or all(any(name in first for name in known) for known in _ENDS):
         return True
-    return table.second is not None and not any(map(is_whole, first[:2])) and all(map(is_whole, table.second[:2]))
+    return (table.second is not None and not any(map(is_whole, first[:2]))
+            and all(map(is_whole, table.second[:2])))
 
 
 def _end_columns(table: Table, options: ReadOptions, headed: bool) -> tuple[int, int]:
@@ -98,25 +110,31 @@ def _end_columns(table: Table, options: ReadOptions, headed: bool) -> tuple[int,
     if options.edge_columns:
         for name in options.edge_columns:
             if name not in names:
-                raise bad(table.path, table.first_line, f"no column {name!r}", f"one of {', '.join(names)[:200]}")
+                raise bad(table.path, table.first_line, f"no column {name!r}",
+                          f"one of {', '.join(names)[:200]}")
         if options.edge_columns[0] == options.edge_columns[1]:
-            raise ConfigError(f"--edge-columns {','.join(options.edge_columns)}: expected two different columns")
+            raise ConfigError(f"--edge-columns {','.join(options.edge_columns)}: expected two "
+                              "different columns")
         return names.index(options.edge_columns[0]), names.index(options.edge_columns[1])
     lower = [name.lower() for name in names]
-    found = [next((lower.index(name) for name in known if name in lower), None) for known in _ENDS] if headed else [None, None]
+    found = [next((lower.index(name) for name in known if name in lower), None)
+             for known in _ENDS] if headed else [None, None]
     return (found[0], found[1]) if None not in found else (0, 1)
 
 
 def _unused_columns(table: Table, columns: tuple[int, int], headed: bool) -> list[str]:
     """A note if there are columns of numbers beside the two ends; the first row tells."""
     row = (table.second if headed else table.first) or []
-    found = [table.first[k] if headed else str(k + 1) for k in range(len(row)) if k not in columns and is_number(row[k])]
-    return [unused_weights(f"column{'s' if len(found) > 1 else ''} {', '.join(found)[:80]}", table.path)] if found else []
+    found = [table.first[k] if headed else str(k + 1)
+             for k in range(len(row)) if k not in columns and is_number(row[k])]
+    return [unused_weights(f"column{'s' if len(found) > 1 else ''} {', '.join(found)[:80]}",
+                           table.path)] if found else []
 
 
 def _looks_numbered(table: Table, columns, headed: bool) -> bool:
     row = table.second if headed else table.first
-    return row is not None and all(len(row) > column and is_whole(row[column]) for column in columns)
+    return row is not None and all(len(row) > column and is_whole(row[column])
+                                   for column in columns)
 
 
 def _names(ids: list[str]) -> np.ndarray:
@@ -137,7 +155,10 @@ def _end_cells(table: Table, columns, headed: bool) -> Iterator[tuple[int, str, 
 
 
 def _distinct_ids(table: Table, columns, headed: bool) -> list[str]:
-    """All ids of an edge list, sorted: numbers by value, text by its letters. A first pass over the file."""
+    """All ids of an edge list, sorted: numbers by value, text by its letters.
+
+    A first pass over the file.
+    """
     found = set()
     for _, source, target in _end_cells(table, columns, headed):
         found.update((source, target))
@@ -151,14 +172,16 @@ def _named_edges(table: Table, columns, headed: bool, names: list[str], nodes: s
     return shown(table.lines, ((sources, targets) for _, sources, targets in blocks))
 
 
-def _named_lines(table: Table, columns, headed: bool, names: list[str], nodes: str | None) -> LineBlocks:
+def _named_lines(table: Table, columns, headed: bool, names: list[str],
+                 nodes: str | None) -> LineBlocks:
     """The same edges with the numbers of their lines."""
     number = {name: k for k, name in enumerate(names)}
     rows: list[tuple[int, int, int]] = []
     for line, source, target in _end_cells(table, columns, headed):
         if source not in number or target not in number:
             missing = source if source not in number else target
-            raise bad(table.path, line, f"an edge to node {missing[:60]!r}", f"one of the {len(names)} ids in {nodes}")
+            raise bad(table.path, line, f"an edge to node {missing[:60]!r}",
+                      f"one of the {len(names)} ids in {nodes}")
         rows.append((line, number[source], number[target]))
         if len(rows) == _BLOCK:
             yield tuple(np.array(rows, np.int64).T)
@@ -170,22 +193,26 @@ def names_of(graph: Graph) -> list[str]:
     """The user's own ids as text, or the numbers of the nodes."""
     if graph.node_names is None:
         return [str(node) for node in range(graph.n_nodes)]
-    return [name.decode() if isinstance(name, bytes) else str(name) for name in graph.node_names.tolist()]
+    return [name.decode() if isinstance(name, bytes) else str(name)
+            for name in graph.node_names.tolist()]
 
 
 def write(folder: str, graph: Graph):
     """A folder with edges.csv.gz and nodes.csv.gz; every direction of an edge is a row."""
     names = names_of(graph)
     if len(set(names)) != len(names):
-        raise GraphError("two nodes have the same name, so edges by name would be ambiguous; choose --format npz")
+        raise GraphError("two nodes have the same name, so edges by name would be ambiguous; "
+                         "choose --format npz")
     with _writing(folder, "edges.csv.gz") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["source", "target"])
         writer.writerows((names[source], names[target])
-                         for source, target in zip(graph.indices.tolist(), row_numbers(graph.indptr).tolist()))
+                         for source, target in zip(graph.indices.tolist(),
+                                                   row_numbers(graph.indptr).tolist()))
     with _writing(folder, "nodes.csv.gz") as file:
         write_nodes(file, graph, names)
 
 
 def _writing(folder: str, name: str):
-    return io.TextIOWrapper(gzip.open(os.path.join(folder, name), "wb", compresslevel=4), encoding="utf-8", newline="")
+    return io.TextIOWrapper(gzip.open(os.path.join(folder, name), "wb", compresslevel=4),
+                            encoding="utf-8", newline="")

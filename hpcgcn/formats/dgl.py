@@ -1,4 +1,5 @@
-"""A graph saved by DGL: the first graph of dgl.save_graphs, with feat, label and masks as node data."""
+"""A graph saved by DGL: the first graph of dgl.save_graphs, with feat, label and masks as node
+data."""
 
 from __future__ import annotations
 
@@ -32,12 +33,13 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
         package("dgl")                     # says what to do
     with tempfile.TemporaryDirectory(dir=options.scratch) as folder:
         arrays = os.path.join(folder, "graph.npz")
-        child = subprocess.run([sys.executable, "-m", "hpcgcn.formats.dgl_loader", path, arrays], capture_output=True, text=True)
+        child = subprocess.run([sys.executable, "-m", "hpcgcn.formats.dgl_loader", path, arrays],
+                               capture_output=True, text=True)
         if child.returncode == 1 and child.stdout:
             raise FileError(f"{path} {child.stdout.strip().splitlines()[-1]}")
         if child.returncode:
-            raise FileError(f"{path} cannot be read (DGL ended with the code {child.returncode}); expected a sound file "
-                            "of dgl.save_graphs")
+            raise FileError(f"{path} cannot be read (DGL ended with the code "
+                            f"{child.returncode}); expected a sound file of dgl.save_graphs")
         return draft_of_arrays(path, arrays)
 
 
@@ -45,18 +47,20 @@ def draft_of_arrays(path: str, arrays: str) -> Draft:
     """The draft of what the loader saved of a file."""
     with Archive(arrays) as found:
         n_nodes, edge_data = found["n_nodes"], found["edge_data"]
-        if n_nodes.shape != () or n_nodes.dtype.kind not in "iu" or edge_data.ndim != 1 or edge_data.dtype.kind != "U":
-            raise FileError(f"{path}: the number of nodes or the names of edge data are damaged; expected what "
-                            "hpcgcn.formats.dgl_loader writes: try again")
+        if (n_nodes.shape != () or n_nodes.dtype.kind not in "iu" or edge_data.ndim != 1
+            or edge_data.dtype.kind != "U"):
+            raise FileError(f"{path}: the number of nodes or the names of edge data are damaged; "
+                            "expected what hpcgcn.formats.dgl_loader writes: try again")
         masks = {name: found[name] for name in MASKS if name in found}
-        return draft_from_tensors(path, found["edges"], int(n_nodes), found.get("x"), found.get("y"), masks, edge_data.tolist())
+        return draft_from_tensors(path, found["edges"], int(n_nodes), found.get("x"),
+                                  found.get("y"), masks, edge_data.tolist())
 
 
 def write(path: str, graph: Graph):
     """One graph with feat, label and masks."""
     dgl, torch = package("dgl"), package("torch")
-    made = dgl.graph((torch.from_numpy(graph.indices.astype(np.int64)), torch.from_numpy(row_numbers(graph.indptr))),
-                     num_nodes=graph.n_nodes)
+    made = dgl.graph((torch.from_numpy(graph.indices.astype(np.int64)),
+                      torch.from_numpy(row_numbers(graph.indptr))), num_nodes=graph.n_nodes)
     for name, value in tensors_of(graph).items():
         made.ndata[{"x": "feat", "y": "label"}.get(name, name)] = value
     dgl.save_graphs(path, [made])

@@ -1,4 +1,5 @@
-"""Loads a file of dgl.save_graphs and saves its arrays, in a process of its own: a damaged file can make DGL abort.
+"""Loads a file of dgl.save_graphs and saves its arrays, in a process of its own: a damaged file can
+make DGL abort.
 
     python -m hpcgcn.formats.dgl_loader FILE ARRAYS.npz
 """
@@ -9,8 +10,8 @@ import sys
 
 import numpy as np
 
-_NAMES = {"x": ("feat", "feature", "features", "x"), "y": ("label", "labels", "y"), "train_mask": ("train_mask",),
-          "val_mask": ("val_mask",), "test_mask": ("test_mask",)}
+_NAMES = {"x": ("feat", "feature", "features", "x"), "y": ("label", "labels", "y"),
+          "train_mask": ("train_mask",), "val_mask": ("val_mask",), "test_mask": ("test_mask",)}
 
 
 def main(path: str, output: str) -> int:
@@ -25,11 +26,12 @@ def main(path: str, output: str) -> int:
         print("holds a graph of several node or edge types; expected a homogeneous one")
         return 1
     sources, targets = graph.edges()
-    found = {kind: graph.ndata[name].numpy() for kind, names in _NAMES.items() for name in names[::-1] if name in graph.ndata}
+    found = {kind: graph.ndata[name].numpy() for kind, names in _NAMES.items()
+             for name in names[::-1] if name in graph.ndata}
     # Names with an underscore before them are DGL's own: edge numbers of a subgraph, say.
     edge_data = np.array([name for name in graph.edata if not name.startswith("_")], str)
-    np.savez(output, edges=np.stack([sources.numpy(), targets.numpy()]), n_nodes=np.int64(graph.num_nodes()), edge_data=edge_data,
-             **found)
+    np.savez(output, edges=np.stack([sources.numpy(), targets.numpy()]),
+             n_nodes=np.int64(graph.num_nodes()), edge_data=edge_data, **found)
     return 0
 
 

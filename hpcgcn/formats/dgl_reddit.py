@@ -1,4 +1,5 @@
-"""DGL's Reddit: reddit_data.npz (feature, label, node_types) and reddit_graph.npz (a SciPy sparse matrix)."""
+"""DGL's Reddit: reddit_data.npz (feature, label, node_types) and reddit_graph.npz (a SciPy sparse
+matrix)."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def recognises(sources: list[str]) -> bool:
 def _located(sources: list[str]) -> tuple[str, str] | None:
     """(data, graph), from the folder or from the two files in any order."""
     if len(sources) == 1 and os.path.isdir(sources[0]):
-        data, graph = present(sources[0], "reddit_data.npz"), present(sources[0], "reddit_graph.npz")
+        data, graph = present(sources[0], "reddit_data.npz"), present(sources[0],
+                                                                      "reddit_graph.npz")
         return (data, graph) if data and graph else None
     if len(sources) == 2:
         data = [s for s in sources if s.endswith("data.npz")]
@@ -44,35 +46,43 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
     """The graph in DGL's two files of Reddit."""
     found = _located(sources)
     if found is None:
-        raise FileError(f"{' '.join(sources)}: no such pair of files; expected reddit_data.npz and reddit_graph.npz")
+        raise FileError(f"{' '.join(sources)}: no such pair of files; expected reddit_data.npz "
+                        "and reddit_graph.npz")
     data_path, graph_path = found
     with Archive(data_path) as data:
         labels, types = data["label"], data["node_types"]
         n_nodes = labels.shape[0] if labels.ndim else 0
         labels = checked_labels(f"{data_path} (label)", labels, n_nodes)
         features = checked_dense(f"{data_path} (feature)", data["feature"], n_nodes)
-        if types.shape != (n_nodes,) or types.dtype.kind not in "iu" or not ((types >= 0) & (types <= TEST)).all():
-            raise GraphError(f"{data_path}: node_types are {types.dtype} of shape {types.shape}; expected 1 (train), 2 (val) or "
-                             f"3 (test) for each of the {n_nodes} nodes")
+        if (types.shape != (n_nodes,) or types.dtype.kind not in "iu"
+            or not ((types >= 0) & (types <= TEST)).all()):
+            raise GraphError(f"{data_path}: node_types are {types.dtype} of shape {types.shape}; "
+                             f"expected 1 (train), 2 (val) or 3 (test) for each of the {n_nodes} "
+                             "nodes")
         names = data.get("node_ids")
         names = None if names is None else checked_names(f"{data_path} (node_ids)", names, n_nodes)
     edges, notes = _edges(graph_path, n_nodes)
-    return Draft(edges, n_nodes, features=features, labels=labels, split=types.astype(np.uint8)[None],
+    return Draft(edges, n_nodes, features=features, labels=labels,
+                 split=types.astype(np.uint8)[None],
                  node_names=names, source=os.path.basename(data_path), notes=notes)
 
 
 def _edges(path: str, n_nodes: int):
-    """(edges, notes): entry (u, v) of the matrix is an edge from u to v; the matrix is in coordinates or in rows."""
+    """(edges, notes): entry (u, v) of the matrix is an edge from u to v; the matrix is in
+    coordinates or in rows."""
     with Archive(path) as matrix:
         notes = weight_notes(path, "data", matrix.get("data"))
         if "row" in matrix:
             sources, targets = matrix["row"], matrix["col"]
-            if sources.shape != targets.shape or sources.ndim != 1 or {sources.dtype.kind, targets.dtype.kind} - set("iu"):
-                raise GraphError(f"{path}: row and col are of shapes {sources.shape} and {targets.shape}; expected two lists of "
-                                 "node numbers of the same length")
+            if (sources.shape != targets.shape or sources.ndim != 1
+                or {sources.dtype.kind, targets.dtype.kind} - set("iu")):
+                raise GraphError(f"{path}: row and col are of shapes {sources.shape} and "
+                                 f"{targets.shape}; expected two lists of node numbers of the "
+                                 "same length")
             for ends in (sources, targets):
                 if len(ends) and (ends.min() < 0 or ends.max() >= n_nodes):
-                    raise GraphError(f"{path}: there is an edge to node {ends.min() if ends.min() < 0 else ends.max()}; expected "
+                    raise GraphError(f"{path}: there is an edge to node "
+                                     f"{ends.min() if ends.min() < 0 else ends.max()}; expected "
                                      f"ids in 0..{n_nodes - 1}")
             return lambda: [(sources, targets)], notes
         indptr, indices = checked_csr(path, matrix["indptr"], matrix["indices"], n_nodes, n_nodes)
@@ -83,10 +93,14 @@ def write(folder: str, graph: Graph):
     """The two files in a folder, the matrix in coordinates."""
     if len(graph.split) != 1 or graph.multilabel:
         raise GraphError("this format holds one split and one class a node; choose --format npz")
-    features = graph.features.to_dense() if isinstance(graph.features, SparseRows) else graph.features
-    indptr, targets = csr_from_edges(graph.n_nodes, row_numbers(graph.indptr), graph.indices, undirected=False)
+    features = graph.features.to_dense() if isinstance(graph.features,
+                                                       SparseRows) else graph.features
+    indptr, targets = csr_from_edges(graph.n_nodes, row_numbers(graph.indptr), graph.indices,
+                                     undirected=False)
     names = np.arange(graph.n_nodes) if graph.node_names is None else graph.node_names
-    np.savez(os.path.join(folder, "reddit_data.npz"), feature=features, label=graph.labels.astype(np.int64),
+    np.savez(os.path.join(folder, "reddit_data.npz"), feature=features,
+             label=graph.labels.astype(np.int64),
              node_types=graph.split[0].astype(np.int64), node_ids=names)
-    np.savez(os.path.join(folder, "reddit_graph.npz"), row=row_numbers(indptr), col=targets, format=np.bytes_(b"coo"),
+    np.savez(os.path.join(folder, "reddit_graph.npz"), row=row_numbers(indptr), col=targets,
+             format=np.bytes_(b"coo"),
              data=np.ones(len(targets), np.float32), shape=np.array([graph.n_nodes, graph.n_nodes]))

@@ -1,4 +1,5 @@
-"""From a stream of edges to sorted rows in bounded memory: runs are sorted and kept on disk, then merged by row ranges."""
+"""From a stream of edges to sorted rows in bounded memory: runs are sorted and kept on disk, then
+merged by row ranges."""
 
 from __future__ import annotations
 
@@ -17,9 +18,11 @@ _ROW, _TURNED, _COLUMN_MASK = np.uint64(32), np.uint64(1), np.uint64(2 ** 31 - 1
 
 
 class EdgeSpool:
-    """Takes edges in any order and number; `build` gives the CSR, as arrays or, if it is long, as a file in memory's place.
+    """Takes edges in any order and number; `build` gives the CSR, as arrays or, if it is long, as a
+    file in memory's place.
 
-    An edge is one 64-bit key: row (the target), column (the source), and whether it was added the other way.
+    An edge is one 64-bit key: row (the target), column (the source), and whether it was added the
+    other way.
     """
 
     def __init__(self, folder: str, undirected: bool, run_keys: int = RUN_KEYS):
@@ -27,7 +30,8 @@ class EdgeSpool:
         self.pending, self.n_pending, self.runs = [], 0, []
         self.n_edges = self.n_loops = 0
         self.largest = -1
-        self.repeated: tuple[int, int] | None = None     # source and target of an edge that was given twice
+        # source and target of an edge that was given twice
+        self.repeated: tuple[int, int] | None = None
         self.counts = np.zeros(0, np.int64)      # keys of every row
 
     def add(self, sources: np.ndarray, targets: np.ndarray):
@@ -37,7 +41,8 @@ class EdgeSpool:
         largest = int(max(sources.max(), targets.max()))
         if min(sources.min(), targets.min()) < 0 or largest >= MOST_NODES:
             wrong = min(int(sources.min()), int(targets.min()))
-            raise GraphError(f"there is an edge to node {wrong if wrong < 0 else largest}; expected ids in 0..{MOST_NODES - 1}")
+            raise GraphError(f"there is an edge to node {wrong if wrong < 0 else largest}; "
+                             f"expected ids in 0..{MOST_NODES - 1}")
         self.largest = max(self.largest, largest)
         self.n_edges += len(sources)
         proper = sources != targets
@@ -103,21 +108,25 @@ class EdgeSpool:
             start = 0
             while start < len(ends):
                 before = ends[start - 1] if start else 0
-                stop = max(int(np.searchsorted(ends, before + self.run_keys, side="right")), start + 1)
+                stop = max(int(np.searchsorted(ends, before + self.run_keys, side="right")),
+                           start + 1)
                 keys = np.concatenate([_between(run, start, stop) for run in self.runs])
                 keys.sort()
                 columns, degrees[start:stop], repeated = self._distinct(keys, start, stop)
                 columns.astype(index_dtype(n_nodes)).tofile(file)
                 n_repeated += repeated
                 start = stop
-        indices = np.memmap(path, index_dtype(n_nodes), "r") if degrees.any() else np.zeros(0, index_dtype(n_nodes))
+        indices = np.memmap(path, index_dtype(n_nodes),
+                            "r") if degrees.any() else np.zeros(0, index_dtype(n_nodes))
         for run in self.runs:
             os.unlink(run.filename)
         self.runs = []
         return _indptr(degrees), indices, n_repeated
 
-    def _distinct(self, keys: np.ndarray, start: int, stop: int) -> tuple[np.ndarray, np.ndarray, int]:
-        """(columns, number of them in each of the rows start:stop, edges that the user listed twice) of sorted keys."""
+    def _distinct(self, keys: np.ndarray, start: int,
+                  stop: int) -> tuple[np.ndarray, np.ndarray, int]:
+        """(columns, number of them in each of the rows start:stop, edges that the user listed
+        twice) of sorted keys."""
         given = keys[(keys & _TURNED) == 0]
         again = given[1:] == given[:-1]
         n_repeated = int(np.count_nonzero(again))
@@ -129,11 +138,13 @@ class EdgeSpool:
         np.not_equal(keys[1:], keys[:-1], out=first[1:])
         keys = keys[first]
         rows = (keys >> np.uint64(31)).astype(np.int64)
-        return (keys & _COLUMN_MASK).astype(np.int64), np.bincount(rows - start, minlength=stop - start), n_repeated
+        return (keys & _COLUMN_MASK).astype(np.int64), np.bincount(rows - start, minlength=stop
+                                                                   - start), n_repeated
 
 
 def _between(run: np.memmap, start: int, stop: int) -> np.ndarray:
-    """The keys of the rows start:stop of a sorted run, read rather than mapped: mapped pages would count as memory in use."""
+    """The keys of the rows start:stop of a sorted run, read rather than mapped: mapped pages would
+    count as memory in use."""
     low, high = (int(at) for at in np.searchsorted(run, np.array([start, stop], np.uint64) << _ROW))
     return np.fromfile(run.filename, np.uint64, count=high - low, offset=8 * low)
 

@@ -14,18 +14,22 @@ _LARGEST_DEGREE = 127      # more neighbours than this share the last column
 
 
 def make_features(kind: str, indptr: np.ndarray) -> SparseRows:
-    """identity: every node a column of its own; degree: one column for each number of in-neighbours."""
+    """identity: every node a column of its own; degree: one column for each number of
+    in-neighbours."""
     n_nodes = len(indptr) - 1
     ends = np.arange(n_nodes + 1, dtype=np.int64)
     if kind == "identity":
         return SparseRows(ends, np.arange(n_nodes, dtype=np.int32), None, n_nodes)
     if kind != "degree":
         raise ConfigError(f"--make-features {kind}: expected one of {', '.join(MADE)}")
-    return SparseRows(ends, np.minimum(np.diff(indptr), _LARGEST_DEGREE).astype(np.int32), None, _LARGEST_DEGREE + 1)
+    return SparseRows(ends, np.minimum(np.diff(indptr), _LARGEST_DEGREE).astype(np.int32), None,
+                      _LARGEST_DEGREE + 1)
 
 
-def normalise(kind: str, features: np.ndarray | SparseRows, train: np.ndarray) -> np.ndarray | SparseRows:
-    """row: values of a node add up to 1; standard: columns have mean 0 and deviation 1 over the training nodes.
+def normalise(kind: str, features: np.ndarray | SparseRows,
+              train: np.ndarray) -> np.ndarray | SparseRows:
+    """row: values of a node add up to 1; standard: columns have mean 0 and deviation 1 over the
+    training nodes.
 
     train: (n,) bool; all nodes count if it marks none.
     """
@@ -34,13 +38,14 @@ def normalise(kind: str, features: np.ndarray | SparseRows, train: np.ndarray) -
     if kind != "standard":
         raise ConfigError(f"--normalise-features {kind}: expected one of {', '.join(NORMALISED)}")
     if isinstance(features, SparseRows):
-        raise GraphError("--normalise-features standard would fill every zero of the sparse features; expected dense "
-                         "features, or --normalise-features row")
+        raise GraphError("--normalise-features standard would fill every zero of the sparse "
+                         "features; expected dense features, or --normalise-features row")
     return _standard(features, train if train.any() else np.ones(len(features), bool))
 
 
 def _sparse_rows(features: SparseRows) -> SparseRows:
-    values = np.ones(len(features.indices)) if features.values is None else features.values.astype(np.float64)
+    values = (np.ones(len(features.indices)) if features.values is None
+              else features.values.astype(np.float64))
     sums = np.zeros(features.shape[0])
     rows = np.repeat(np.arange(features.shape[0]), np.diff(features.indptr))
     np.add.at(sums, rows, np.abs(values))
@@ -66,7 +71,8 @@ def _standard(features: np.ndarray, train: np.ndarray) -> np.ndarray:
     deviation = np.sqrt(np.maximum(square / train.sum() - mean ** 2, 0))
     result = np.empty(features.shape, np.float32)
     for rows in pieces(*_extent(features)):
-        result[rows] = (np.asarray(features[rows], np.float64) - mean) / np.where(deviation > 1e-12, deviation, 1)
+        result[rows] = (np.asarray(features[rows], np.float64)
+                        - mean) / np.where(deviation > 1e-12, deviation, 1)
     return result
 
 

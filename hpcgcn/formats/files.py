@@ -1,4 +1,5 @@
-"""Reading files of others: text in whole lines at a time, gzip or not, and errors that name the file and the line."""
+"""Reading files of others: text in whole lines at a time, gzip or not, and errors that name the
+file and the line."""
 
 from __future__ import annotations
 
@@ -11,18 +12,23 @@ from collections.abc import Iterator
 
 from hpcgcn.errors import FileError
 
-CHUNK_BYTES = 1 << 20          # the arrays that a chunk is parsed by stay in the cache: twice as fast as with 16 MiB
+# the arrays that a chunk is parsed by stay in the cache: twice as fast as with 16 MiB
+CHUNK_BYTES = 1 << 20
 MOST_LINE_BYTES = 64 << 20
 # What unpacks to more than this, and to so many times its packed size, is taken for an attack.
 LARGE_BYTES = 128 << 20
 MOST_RATIO = 200
 _GZIP_MAGIC = b"\x1f\x8b"
-CONTROL = re.compile("[\x00-\x08\x0a-\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029]")      # all but tab and carriage return
+# all but tab and carriage return
+CONTROL = re.compile("[\x00-\x08\x0a-\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029]")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def unpacks_to_too_much(unpacked: int, packed: int) -> bool:
-    """Is this a file that is small on the disk and huge in memory? Tables and arrays of data are not."""
+    """Is this a file that is small on the disk and huge in memory?
+
+    Tables and arrays of data are not.
+    """
     return unpacked > LARGE_BYTES and unpacked > MOST_RATIO * packed
 
 
@@ -36,8 +42,10 @@ def inside(folder: str | os.PathLike, *names: str) -> str:
     """The path of a file in a folder; a name or a link that leads out of the folder is refused."""
     path = os.path.join(os.fspath(folder), *names)
     root = os.path.realpath(folder)
-    if any(os.path.isabs(name) for name in names) or os.path.commonpath([root, os.path.realpath(path)]) != root:
-        raise FileError(f"{path} leads out of the folder {folder}; expected a file within it: copy the file there")
+    if any(os.path.isabs(name)
+           for name in names) or os.path.commonpath([root, os.path.realpath(path)]) != root:
+        raise FileError(f"{path} leads out of the folder {folder}; expected a file within it: "
+                        "copy the file there")
     return path
 
 
@@ -60,11 +68,13 @@ def check_readable(path: str | os.PathLike):
     if not os.access(path, os.R_OK):
         raise FileError(f"{path}: no permission to read it")
     if os.path.getsize(path) == 0:
-        raise FileError(f"{path} is empty (0 bytes); expected data: the download or copy may have failed")
+        raise FileError(f"{path} is empty (0 bytes); expected data: the download or copy may "
+                        "have failed")
 
 
 class Lines:
-    """The lines of a text file in chunks of bounded size; `done` says how much of the file has been read."""
+    """The lines of a text file in chunks of bounded size; `done` says how much of the file has been
+    read."""
 
     def __init__(self, path: str | os.PathLike, chunk_bytes: int = CHUNK_BYTES):
         check_readable(path)
@@ -73,7 +83,8 @@ class Lines:
         self.done = 0                    # bytes of the file, as it is on the disk
 
     def chunks(self) -> Iterator[tuple[int, bytes]]:
-        """(number of the first line, whole lines that end with a line feed), in order; from the beginning each time."""
+        """(number of the first line, whole lines that end with a line feed), in order; from the
+        beginning each time."""
         self.line, self.done = 1, 0
         with open(self.path, "rb") as raw:
             stream = gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == _GZIP_MAGIC else raw
@@ -82,13 +93,16 @@ class Lines:
                 self.done = raw.tell()
                 unpacked += len(data)
                 if unpacks_to_too_much(unpacked, self.size):
-                    raise bad(self.path, self.line, f"{self.size:,} bytes unpack to more than {unpacked:,}",
-                              f"at most {MOST_RATIO} times as much: if it is meant, unpack it with gunzip first")
+                    raise bad(self.path, self.line,
+                              f"{self.size:,} bytes unpack to more than {unpacked:,}",
+                              f"at most {MOST_RATIO} times as much: if it is meant, unpack it "
+                              "with gunzip first")
                 end = data.rfind(b"\n") + 1
                 if not end:
                     rest += data
                     if len(rest) > MOST_LINE_BYTES:
-                        raise bad(self.path, self.line, f"a line of more than {len(rest) >> 20} MiB", "lines of text")
+                        raise bad(self.path, self.line,
+                                  f"a line of more than {len(rest) >> 20} MiB", "lines of text")
                     continue
                 chunk, rest = (rest + data[:end] if rest else data[:end]), data[end:]
                 any_text = any_text or not chunk.isspace()
@@ -103,7 +117,8 @@ class Lines:
         try:
             return stream.read(self.chunk_bytes)
         except EOFError:
-            raise bad(self.path, self.line, "the gzip data is cut short", "a whole file: copy or download it again") from None
+            raise bad(self.path, self.line, "the gzip data is cut short",
+                      "a whole file: copy or download it again") from None
         except (gzip.BadGzipFile, zlib.error) as error:
             raise bad(self.path, self.line, f"the gzip data is damaged ({error})",
                       "a sound file: copy or download it again") from None
@@ -116,8 +131,8 @@ class Lines:
             raise bad(self.path, line, "a zero byte", "plain text (this is a binary file)")
         if chunk.count(b"\r") != chunk.count(b"\r\n"):
             at = re.search(rb"\r(?!\n)", chunk).start()
-            raise bad(self.path, self.line + chunk[:at].count(b"\n"), "a carriage return without a line feed",
-                      "lines that end with a line feed")
+            raise bad(self.path, self.line + chunk[:at].count(b"\n"),
+                      "a carriage return without a line feed", "lines that end with a line feed")
         first = self.line
         self.line += chunk.count(b"\n")
         return first, chunk.removeprefix(_BYTE_ORDER_MARK) if first == 1 else chunk
@@ -132,11 +147,13 @@ def text_lines(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
 
 
 def decoded(path, number: int, line: bytes) -> str:
-    """A line as text, without characters that would steer a terminal or end lines where it is shown."""
+    """A line as text, without characters that would steer a terminal or end lines where it is
+    shown."""
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise bad(path, number, f"byte {error.start + 1} is not UTF-8 text", "a text file in UTF-8") from None
+        raise bad(path, number, f"byte {error.start + 1} is not UTF-8 text",
+                  "a text file in UTF-8") from None
     wrong = CONTROL.search(text)
     if wrong:
         raise bad(path, number, f"the control character {wrong.group()!r}", "printable text")
@@ -151,7 +168,8 @@ def read_json(path: str | os.PathLike):
             return json.load(file, object_pairs_hook=lambda pairs: _object(path, pairs))
     except json.JSONDecodeError as error:
         raise bad(path, error.lineno, f"not valid JSON ({error.msg})", "JSON") from None
-    except (ValueError, RecursionError) as error:      # not UTF-8, a number of thousands of digits, brackets too deep
+    except (ValueError, RecursionError) as error:
+        # not UTF-8, a number of thousands of digits, brackets too deep
         raise bad(path, None, f"not valid JSON ({type(error).__name__})", "JSON in UTF-8") from None
 
 
@@ -161,7 +179,8 @@ def _object(path, pairs: list) -> dict:
     if len(found) != len(pairs):
         seen: set = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))
-        raise bad(path, key_line(path, twice, 2), f"{twice[:40]!r} is there twice", "every key once")
+        raise bad(path, key_line(path, twice, 2), f"{twice[:40]!r} is there twice",
+                  "every key once")
     return found
 
 

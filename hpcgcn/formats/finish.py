@@ -1,4 +1,5 @@
-"""From a draft to a graph: edges into sorted rows, splits, features, and the choices of the user."""
+"""From a draft to a graph: edges into sorted rows, splits, features, and the choices of the
+user."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from hpcgcn.graph.data import TRAIN, Graph, SparseRows
 
 _DENSE_SHARE = 0.2         # of sparse features
 _NODES_PER_EDGE = 100      # more nodes than this an edge are taken for a mistake in the ids
-_PLAIN_NODES = 10_000_000  # as many as this may be announced without edges, features or labels that bear it out
+# as many as this may be announced without edges, features or labels that bear it out
+_PLAIN_NODES = 10_000_000
 
 
 @dataclass
@@ -41,13 +43,16 @@ class Choices:
 
 
 @contextlib.contextmanager
-def finished(draft: Draft, choices: Choices, folder: str | os.PathLike = ".") -> Iterator[tuple[Graph, list[str]]]:
-    """The graph, checked, and notes for the user; temporary files are in `folder` and go when the block ends."""
+def finished(draft: Draft, choices: Choices,
+             folder: str | os.PathLike = ".") -> Iterator[tuple[Graph, list[str]]]:
+    """The graph, checked, and notes for the user; temporary files are in `folder` and go when the
+    block ends."""
     try:
         with tempfile.TemporaryDirectory(prefix=".import-", dir=folder) as temporary:
             yield _graph(draft, choices, temporary)
     except OSError as error:
-        raise FileError(f"cannot write in {folder}: {error.strerror or error}; check free space and permissions") from error
+        raise FileError(f"cannot write in {folder}: {error.strerror or error}; check free space "
+                        "and permissions") from error
 
 
 def _graph(draft: Draft, choices: Choices, temporary: str) -> tuple[Graph, list[str]]:
@@ -59,17 +64,22 @@ def _graph(draft: Draft, choices: Choices, temporary: str) -> tuple[Graph, list[
     labels, n_classes = _labels(draft, n_nodes)
     extra = draft.extra
     if draft.features is None:
-        notes.append(f"no features in the files: made from the graph (--make-features {choices.make_features})")
+        notes.append("no features in the files: made from the graph (--make-features "
+                     f"{choices.make_features})")
         extra = {**extra, "made_features": choices.make_features}
-    features = make_features(choices.make_features, indptr) if draft.features is None else _stored(draft.features, notes)
-    graph = Graph(indptr, indices, features, labels, np.zeros((1, n_nodes), np.uint8) if given is None else given,
+    features = make_features(choices.make_features,
+                             indptr) if draft.features is None else _stored(draft.features, notes)
+    graph = Graph(indptr, indices, features, labels,
+                  np.zeros((1, n_nodes), np.uint8) if given is None else given,
                   n_classes, directed, draft.node_names, draft.source, extra)
     if choices.largest_component:
-        graph = _within(graph, largest_component(indptr, indices), draft.features is None and choices.make_features, notes)
+        graph = _within(graph, largest_component(indptr, indices),
+                        draft.features is None and choices.make_features, notes)
     if given is None:
         graph.split = _drawn_split(graph, choices, notes)
     if choices.normalise_features:
-        graph.features = normalise(choices.normalise_features, graph.features, graph.split[0] == TRAIN)
+        graph.features = normalise(choices.normalise_features, graph.features,
+                                   graph.split[0] == TRAIN)
     _check(draft.nodes_path or draft.path, graph)
     return graph, draft.notes + notes
 
@@ -78,10 +88,12 @@ def _check(path: str, graph: Graph):
     try:
         validate_graph(graph, need_train=False)
     except GraphError as error:
-        raise GraphError(f"{path}: {error}; expected finite features, and labels and splits that fit the nodes") from None
+        raise GraphError(f"{path}: {error}; expected finite features, and labels and splits that "
+                         "fit the nodes") from None
 
 
-def _csr(draft: Draft, choices: Choices, temporary: str, notes: list[str]) -> tuple[np.ndarray, np.ndarray]:
+def _csr(draft: Draft, choices: Choices, temporary: str,
+         notes: list[str]) -> tuple[np.ndarray, np.ndarray]:
     spool = EdgeSpool(temporary, draft.pairs or choices.undirected, choices.run_keys)
     try:
         for sources, targets in draft.edges():
@@ -92,9 +104,11 @@ def _csr(draft: Draft, choices: Choices, temporary: str, notes: list[str]) -> tu
     indptr, indices, n_repeated = spool.build(n_nodes)
     if n_repeated and draft.strict and not choices.drop_duplicates:
         source, target = spool.repeated
-        places = _lines_of(draft, lambda sources, targets: (sources == source) & (targets == target), 2)
-        raise GraphError(f"{draft.path}{places}: {n_repeated:,} edge{'s are' if n_repeated > 1 else ' is'} listed more than "
-                         "once; expected every edge once, or --drop-duplicates to keep one of each")
+        places = _lines_of(draft,
+                           lambda sources, targets: (sources == source) & (targets == target), 2)
+        raise GraphError(f"{draft.path}{places}: {n_repeated:,} "
+                         f"edge{'s are' if n_repeated > 1 else ' is'} listed more than once; "
+                         "expected every edge once, or --drop-duplicates to keep one of each")
     if n_repeated:
         notes.append(f"{n_repeated:,} repeated edges dropped")
     if spool.n_loops:
@@ -103,19 +117,26 @@ def _csr(draft: Draft, choices: Choices, temporary: str, notes: list[str]) -> tu
 
 
 def _n_nodes(draft: Draft, spool: EdgeSpool) -> int:
-    """The number of nodes, if the edges and what else is in the files bear it out: a slip must not fill the memory."""
+    """The number of nodes, if the edges and what else is in the files bear it out: a slip must not
+    fill the memory."""
     if draft.n_nodes is None and spool.largest + 1 > _NODES_PER_EDGE * spool.n_edges + 1000:
-        place = _lines_of(draft, lambda sources, targets: (sources == spool.largest) | (targets == spool.largest), 1)
-        raise GraphError(f"{draft.path}{place}: the largest id is {spool.largest}, but there are only {spool.n_edges} edges; "
-                         "expected ids from 0 without large gaps, or --ids name to number the nodes anew")
+        place = _lines_of(draft, lambda sources, targets: (sources == spool.largest)
+                          | (targets == spool.largest), 1)
+        raise GraphError(f"{draft.path}{place}: the largest id is {spool.largest}, but there are "
+                         f"only {spool.n_edges} edges; expected ids from 0 without large gaps, "
+                         "or --ids name to number the nodes anew")
     n_nodes = spool.largest + 1 if draft.n_nodes is None else draft.n_nodes
     if spool.largest >= n_nodes:
-        raise GraphError(f"{draft.path}: there is an edge to node {spool.largest}; expected ids in 0..{n_nodes - 1}")
+        raise GraphError(f"{draft.path}: there is an edge to node {spool.largest}; expected ids "
+                         f"in 0..{n_nodes - 1}")
     if n_nodes == 0:
-        raise GraphError(f"{draft.path}: there are no nodes; expected at least one edge or a node table")
-    if draft.features is None and draft.labels is None and n_nodes > max(_PLAIN_NODES, _NODES_PER_EDGE * spool.n_edges):
-        raise GraphError(f"{draft.path}: {n_nodes:,} nodes are announced, but there are only {spool.n_edges:,} edges; expected "
-                         f"more edges, or features or labels of these nodes, or at most {_PLAIN_NODES:,} nodes")
+        raise GraphError(f"{draft.path}: there are no nodes; expected at least one edge or a "
+                         "node table")
+    if (draft.features is None and draft.labels is None
+        and n_nodes > max(_PLAIN_NODES, _NODES_PER_EDGE * spool.n_edges)):
+        raise GraphError(f"{draft.path}: {n_nodes:,} nodes are announced, but there are only "
+                         f"{spool.n_edges:,} edges; expected more edges, or features or labels "
+                         f"of these nodes, or at most {_PLAIN_NODES:,} nodes")
     return n_nodes
 
 
@@ -130,10 +151,13 @@ def _lines_of(draft: Draft, test, count: int) -> str:
 
 
 def _stored(features, notes: list[str]):
-    """Sparse features that are hardly sparse take less time, and hardly more space, as dense ones."""
-    if not isinstance(features, SparseRows) or len(features.indices) <= _DENSE_SHARE * features.shape[0] * features.shape[1]:
+    """Sparse features that are hardly sparse take less time, and hardly more space, as dense
+    ones."""
+    if (not isinstance(features, SparseRows)
+        or len(features.indices) <= _DENSE_SHARE * features.shape[0] * features.shape[1]):
         return features
-    notes.append(f"more than {100 * _DENSE_SHARE:.0f}% of the sparse features are not zero: stored dense")
+    notes.append(f"more than {100 * _DENSE_SHARE:.0f}% of the sparse features are not zero: "
+                 "stored dense")
     return features.to_dense()
 
 
@@ -159,7 +183,8 @@ def _given_split(draft: Draft, choices: Choices) -> np.ndarray | None:
                          "--split random 60/20/20 or --split per-class 20/30/rest")
     taken = draft.split is not None and kind in ("auto", "given", "public")
     if choices.n_splits > 1 and (taken or kind == "none"):
-        raise ConfigError(f"--splits {choices.n_splits}, but {f'the split of {path} is taken' if taken else '--split none'}; "
+        raise ConfigError(f"--splits {choices.n_splits}, but "
+                          f"{f'the split of {path} is taken' if taken else '--split none'}; "
                           "expected --split random or --split per-class with it, or no --splits")
     return (draft.split() if callable(draft.split) else draft.split) if taken else None
 
@@ -170,21 +195,25 @@ def _drawn_split(graph: Graph, choices: Choices, notes: list[str]) -> np.ndarray
     if rule.kind == "none" or (rule.kind == "auto" and unlabelled):
         return np.zeros((1, graph.n_nodes), np.uint8)
     if rule.kind == "auto":
-        notes.append(f"no split in the files: drawn at random, 60/20/20, seed {choices.seed} (--split)")
+        notes.append(f"no split in the files: drawn at random, 60/20/20, seed {choices.seed} "
+                     "(--split)")
         rule = SplitRule("random", (60, 20, 20))
     return make_splits(rule, graph.labels, choices.seed, choices.n_splits)
 
 
 def _within(graph: Graph, nodes: np.ndarray, made: str, notes: list[str]) -> Graph:
-    """The graph of some nodes (sorted; a whole component), numbered anew; names keep the ids that they had."""
+    """The graph of some nodes (sorted; a whole component), numbered anew; names keep the ids that
+    they had."""
     if len(nodes) == graph.n_nodes:
         return graph
     notes.append(f"largest component: {len(nodes):,} of {graph.n_nodes:,} nodes")
     number = np.full(graph.n_nodes, -1, np.int64)
     number[nodes] = np.arange(len(nodes))
     ends = take_indptr(graph.indptr, nodes)
-    indices = number[graph.indices[entry_positions(graph.indptr, nodes, ends)]].astype(index_dtype(len(nodes)))
-    features = make_features(made, ends) if made else \
-        graph.features.take(nodes) if isinstance(graph.features, SparseRows) else graph.features[nodes]
-    return replace(graph, indptr=ends, indices=indices, features=features, labels=graph.labels[nodes],
-                   split=graph.split[:, nodes], node_names=nodes if graph.node_names is None else graph.node_names[nodes])
+    indices = number[graph.indices[entry_positions(graph.indptr, nodes,
+                                                   ends)]].astype(index_dtype(len(nodes)))
+    features = (make_features(made, ends) if made else graph.features.take(nodes)
+                if isinstance(graph.features, SparseRows) else graph.features[nodes])
+    return replace(graph, indptr=ends, indices=indices, features=features,
+                   labels=graph.labels[nodes], split=graph.split[:, nodes],
+                   node_names=nodes if graph.node_names is None else graph.node_names[nodes])

@@ -1,4 +1,5 @@
-"""Edge lists of node numbers, streamed: (sources, targets) a chunk at a time, checked line by line where needed."""
+"""Edge lists of node numbers, streamed: (sources, targets) a chunk at a time, checked line by line
+where needed."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ def numbered_lines(table: Table, columns: tuple[int, int], skip_first: bool, n_n
         if len(numbers) and (numbers.min() < first_id or numbers.max() >= limit):
             row = int(np.flatnonzero(((numbers < first_id) | (numbers >= limit)).any(axis=1))[0])
             wrong = [int(n) for n in numbers[row] if not first_id <= n < limit][0]
-            raise bad(table.path, lines[row], f"an edge to node {wrong}", f"node ids in {first_id}..{limit - 1}")
+            raise bad(table.path, lines[row], f"an edge to node {wrong}",
+                      f"node ids in {first_id}..{limit - 1}")
         yield lines, numbers[:, 0] - first_id, numbers[:, 1] - first_id
 
 
@@ -50,14 +52,17 @@ def counted(blocks: EdgeBlocks, path, n_edges: int | None, announced: str) -> Ed
         raise bad(path, None, f"{found} edges", f"the {n_edges} that {announced} announces")
 
 
-def _slow(table: Table, first: int, chunk: bytes, columns: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Rows with more than digits and single separators in them: signs, spaces, blank lines, further columns of text."""
+def _slow(table: Table, first: int, chunk: bytes,
+          columns: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Rows with more than digits and single separators in them: signs, spaces, blank lines, further
+    columns of text."""
     lines, pairs = [], []
     for number, row in table.rows(first, chunk):
         pair = [row[column] for column in columns]
         for cell in pair:
             if not is_whole(cell):
-                raise bad(table.path, number, f"{cell[:40]!r}", "a node number (--ids name reads ids of any kind)")
+                raise bad(table.path, number, f"{cell[:40]!r}",
+                          "a node number (--ids name reads ids of any kind)")
         lines.append(number)
         pairs.append([int(cell) for cell in pair])
     return np.array(pairs, np.int64).reshape(-1, 2), np.array(lines, np.int64)

@@ -1,4 +1,5 @@
-"""Matrix Market files: `matrix coordinate`, any field, general or symmetric; entry (u, v) is an edge from u to v."""
+"""Matrix Market files: `matrix coordinate`, any field, general or symmetric; entry (u, v) is an
+edge from u to v."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from hpcgcn.graph.csr import row_numbers
 from hpcgcn.graph.data import Graph
 
 _FIELDS = {"pattern": 2, "integer": 3, "real": 3, "double": 3, "complex": 4}
-_ONE = re.compile(rb"(?:.*\s1(?:\.0*)?(?:[eE][+-]?0+)?)?\s*|%.*")      # an entry of value 1, a blank line or a comment
+# an entry of value 1, a blank line or a comment
+_ONE = re.compile(rb"(?:.*\s1(?:\.0*)?(?:[eE][+-]?0+)?)?\s*|%.*")
 _SYMMETRIES = ("general", "symmetric", "skew-symmetric", "hermitian")
 
 
@@ -52,7 +54,8 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
         if table.weighted:
             draft.notes.append(unused_weights("values", path))
 
-    draft = Draft(walked, n_nodes, lines=lambda: numbered_lines(*edges), source=os.path.basename(path), path=path, strict=True,
+    draft = Draft(walked, n_nodes, lines=lambda: numbered_lines(*edges),
+                  source=os.path.basename(path), path=path, strict=True,
                   pairs=symmetry != "general")
     if nodes is None:
         return draft
@@ -72,27 +75,32 @@ def _banner(path: str) -> tuple[str, str]:
     """(field, symmetry) of the first line."""
     _, chunk = next(iter(Lines(path).chunks()))
     words = decoded(path, 1, chunk.split(b"\n", 1)[0]).lower().split()
-    if len(words) != 5 or words[0] != "%%matrixmarket" or words[1:3] != ["matrix", "coordinate"] or words[3] not in _FIELDS \
-            or words[4] not in _SYMMETRIES:
-        raise bad(path, 1, f"{' '.join(words)[:80]!r}", "%%MatrixMarket matrix coordinate pattern|integer|real general|symmetric")
+    if (len(words) != 5 or words[0] != "%%matrixmarket" or words[1:3] != ["matrix", "coordinate"]
+        or words[3] not in _FIELDS or words[4] not in _SYMMETRIES):
+        raise bad(path, 1, f"{' '.join(words)[:80]!r}",
+                  "%%MatrixMarket matrix coordinate pattern|integer|real general|symmetric")
     return words[3], words[4]
 
 
 def _sizes(table: Table) -> tuple[int, int]:
     cells = table.first
     if len(cells) != 3 or not all(cell.isdecimal() and len(cell) < 19 for cell in cells):
-        raise bad(table.path, table.first_line, f"{' '.join(cells)[:60]!r}", "rows, columns and number of entries")
+        raise bad(table.path, table.first_line, f"{' '.join(cells)[:60]!r}",
+                  "rows, columns and number of entries")
     n_rows, n_columns, n_entries = map(int, cells)
     if n_rows != n_columns or not 0 < n_rows < 2 ** 31:
-        raise bad(table.path, table.first_line, f"a matrix of {n_rows} x {n_columns}", "a square one, with a row a node")
+        raise bad(table.path, table.first_line, f"a matrix of {n_rows} x {n_columns}",
+                  "a square one, with a row a node")
     return n_rows, n_entries
 
 
 def write(folder: str, graph: Graph):
     """A folder with edges.mtx (pattern, general) and nodes.csv."""
     with open(os.path.join(folder, "edges.mtx"), "w", encoding="ascii") as file:
-        file.write(f"%%MatrixMarket matrix coordinate pattern general\n{graph.n_nodes} {graph.n_nodes} {graph.n_edges}\n")
+        file.write(f"%%MatrixMarket matrix coordinate pattern general\n{graph.n_nodes} "
+                   f"{graph.n_nodes} {graph.n_edges}\n")
         file.writelines(f"{source + 1} {target + 1}\n"
-                        for source, target in zip(graph.indices.tolist(), row_numbers(graph.indptr).tolist()))
+                        for source, target in zip(graph.indices.tolist(),
+                                                  row_numbers(graph.indptr).tolist()))
     with open(os.path.join(folder, "nodes.csv"), "w", encoding="utf-8", newline="") as file:
         write_nodes(file, graph, [str(node) for node in range(graph.n_nodes)])

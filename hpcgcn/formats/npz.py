@@ -1,4 +1,5 @@
-"""NumPy archives in three layouts: plain CSR, the heterophilous benchmark's, and gnn-benchmark's."""
+"""NumPy archives in three layouts: plain CSR, the heterophilous benchmark's, and
+gnn-benchmark's."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def recognises(sources: list[str]) -> bool:
 
 
 def _layout(archive: Archive):
-    for needed, reader in ((("edges", "node_labels"), _read_heterophilous), (("adj_indptr", "adj_indices"), _read_benchmark),
+    for needed, reader in ((("edges", "node_labels"), _read_heterophilous),
+                           (("adj_indptr", "adj_indices"), _read_benchmark),
                            (("indptr", "indices"), _read_plain)):
         if all(name in archive for name in needed):
             return reader
@@ -44,7 +46,8 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
     with Archive(sources[0]) as archive:
         reader = _layout(archive)
         if reader is None:
-            raise FileError(f"{sources[0]} holds the arrays {', '.join(sorted(archive.names()))}; expected indptr and indices, "
+            raise FileError(f"{sources[0]} holds the arrays "
+                            f"{', '.join(sorted(archive.names()))}; expected indptr and indices, "
                             "or edges and node_labels, or adj_indptr and adj_indices")
         draft = reader(str(sources[0]), archive)
     draft.source = os.path.basename(sources[0])
@@ -53,12 +56,15 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
 
 def _read_plain(where: str, archive: Archive) -> Draft:
     n_nodes = len(archive["indptr"]) - 1
-    indptr, indices = checked_csr(f"{where} (indptr, indices)", archive["indptr"], archive["indices"], n_nodes, n_nodes)
+    indptr, indices = checked_csr(f"{where} (indptr, indices)", archive["indptr"],
+                                  archive["indices"], n_nodes, n_nodes)
     labels = archive.get("y")
-    return Draft(lambda: csr_edges(indptr, indices), n_nodes, features=_features(where, archive, "x", n_nodes),
+    return Draft(lambda: csr_edges(indptr, indices), n_nodes,
+                 features=_features(where, archive, "x", n_nodes),
                  labels=None if labels is None else checked_labels(f"{where} (y)", labels, n_nodes),
                  split=_masks(where, archive, n_nodes, "train", "val", "test"),
-                 n_classes=_scalar(archive, "n_classes"), node_names=_names(where, archive, n_nodes),
+                 n_classes=_scalar(archive, "n_classes"),
+                 node_names=_names(where, archive, n_nodes),
                  notes=weight_notes(where, "data", archive.get("data")))
 
 
@@ -67,12 +73,15 @@ def _read_heterophilous(where: str, archive: Archive) -> Draft:
     n_nodes = len(labels)
     edges = archive["edges"]
     if edges.ndim != 2 or edges.shape[1] != 2 or edges.dtype.kind not in "iu":
-        raise GraphError(f"{where}: edges are {edges.dtype} of shape {edges.shape}; expected pairs of node numbers")
+        raise GraphError(f"{where}: edges are {edges.dtype} of shape {edges.shape}; expected "
+                         "pairs of node numbers")
     wrong = edges[(edges < 0) | (edges >= n_nodes)]
     if len(wrong):
-        raise GraphError(f"{where}: there is an edge to node {wrong[0]}; expected ids in 0..{n_nodes - 1}")
+        raise GraphError(f"{where}: there is an edge to node {wrong[0]}; expected ids in "
+                         f"0..{n_nodes - 1}")
     return Draft(lambda: [(edges[:, 0], edges[:, 1])], n_nodes,
-                 features=checked_dense(f"{where} (node_features)", archive["node_features"], n_nodes),
+                 features=checked_dense(f"{where} (node_features)", archive["node_features"],
+                                        n_nodes),
                  labels=checked_labels(f"{where} (node_labels)", labels, n_nodes), pairs=True,
                  split=_masks(where, archive, n_nodes, "train_masks", "val_masks", "test_masks"))
 
@@ -83,16 +92,17 @@ def _read_benchmark(where: str, archive: Archive) -> Draft:
     shape, values = archive.get("adj_shape"), archive.get("adj_data")
     if (shape is not None and shape.tolist() != [n_nodes, n_nodes]) or \
             (values is not None and values.shape != archive["adj_indices"].shape):
-        raise GraphError(f"{where}: adj_shape or adj_data do not fit adj_indptr and adj_indices; expected {n_nodes} rows and "
-                         "columns, and a value for each entry")
-    indptr, indices = checked_csr(f"{where} (adj_indptr, adj_indices)", archive["adj_indptr"], archive["adj_indices"], n_nodes,
-                                  n_nodes)
+        raise GraphError(f"{where}: adj_shape or adj_data do not fit adj_indptr and adj_indices; "
+                         f"expected {n_nodes} rows and columns, and a value for each entry")
+    indptr, indices = checked_csr(f"{where} (adj_indptr, adj_indices)", archive["adj_indptr"],
+                                  archive["adj_indices"], n_nodes, n_nodes)
     features = _features(where, archive, "attr", n_nodes)
     if features is None and "attr_matrix" in archive:
         features = checked_dense(f"{where} (attr_matrix)", archive["attr_matrix"], n_nodes)
     labels = archive.get("labels")
-    return Draft(lambda: ((rows, columns) for columns, rows in csr_edges(indptr, indices)), n_nodes, features=features,
-                 labels=None if labels is None else checked_labels(f"{where} (labels)", labels, n_nodes),
+    return Draft(lambda: ((rows, columns) for columns, rows in csr_edges(indptr, indices)), n_nodes,
+                 features=features, labels=None if labels is None
+                 else checked_labels(f"{where} (labels)", labels, n_nodes),
                  notes=weight_notes(where, "adj_data", values))
 
 
@@ -103,15 +113,17 @@ def _features(where: str, archive: Archive, prefix: str, n_nodes: int):
         return None
     shape = archive[f"{prefix}_shape"].reshape(-1)
     if len(shape) != 2 or shape.dtype.kind not in "iu" or not 0 < shape[1] < 2 ** 31:
-        raise GraphError(f"{where}: {prefix}_shape is {shape.tolist()}; expected the numbers of nodes and columns")
+        raise GraphError(f"{where}: {prefix}_shape is {shape.tolist()}; expected the numbers of "
+                         "nodes and columns")
     n_columns = int(shape[1])
-    indptr, indices = checked_csr(f"{where} ({prefix}_indptr, {prefix}_indices)", archive[f"{prefix}_indptr"],
+    indptr, indices = checked_csr(f"{where} ({prefix}_indptr, {prefix}_indices)",
+                                  archive[f"{prefix}_indptr"],
                                   archive[f"{prefix}_indices"], n_nodes, n_columns)
     values = archive.get(f"{prefix}_data")
     if values is not None:
         if values.shape != indices.shape or values.dtype.kind not in "fiub":
-            raise GraphError(f"{where}: {prefix}_data is {values.dtype} of shape {values.shape}; expected a number for each of "
-                             f"the {len(indices)} entries")
+            raise GraphError(f"{where}: {prefix}_data is {values.dtype} of shape {values.shape}; "
+                             f"expected a number for each of the {len(indices)} entries")
         values = values.astype(np.float32)
         values = None if (values == 1).all() else values
     return SparseRows(indptr, indices.astype(np.int32), values, n_columns)
@@ -125,8 +137,10 @@ def _masks(where: str, archive: Archive, n_nodes: int, *names: str) -> np.ndarra
 
 def _scalar(archive: Archive, name: str) -> int | None:
     value = archive.get(name)
-    if value is not None and (value.size != 1 or value.dtype.kind not in "iu" or not 0 < value.reshape(-1)[0] < 2 ** 31):
-        raise GraphError(f"{archive.path}: {name} is {value.reshape(-1)[:5].tolist()}; expected a number of classes")
+    if value is not None and (value.size != 1 or value.dtype.kind not in "iu"
+                              or not 0 < value.reshape(-1)[0] < 2 ** 31):
+        raise GraphError(f"{archive.path}: {name} is {value.reshape(-1)[:5].tolist()}; expected "
+                         "a number of classes")
     return None if value is None else int(value.reshape(-1)[0])
 
 
@@ -137,7 +151,8 @@ def _names(where: str, archive: Archive, n_nodes: int) -> np.ndarray | None:
 
 def write(path: str, graph: Graph):
     """The plain layout."""
-    arrays = {"indptr": graph.indptr, "indices": graph.indices, "y": graph.labels, "n_classes": np.int64(graph.n_classes),
+    arrays = {"indptr": graph.indptr, "indices": graph.indices, "y": graph.labels,
+              "n_classes": np.int64(graph.n_classes),
               **_feature_arrays(graph.features, "x"), **_mask_arrays(graph)}
     if graph.node_names is not None:
         arrays["node_names"] = graph.node_names
@@ -147,13 +162,16 @@ def write(path: str, graph: Graph):
 def write_heterophilous(path: str, graph: Graph):
     """node_features, node_labels, edges (each pair once), *_masks."""
     if graph.directed or graph.multilabel:
-        raise GraphError("this layout holds undirected graphs with one class a node; choose --format npz")
+        raise GraphError("this layout holds undirected graphs with one class a node; choose "
+                         "--format npz")
     rows = row_numbers(graph.indptr)
     once = rows < graph.indices
-    features = graph.features.to_dense() if isinstance(graph.features, SparseRows) else graph.features
-    _save(path, {"node_features": features, "node_labels": graph.labels.astype(np.int64),
-                 "edges": np.stack([rows[once], graph.indices[once]], axis=1).astype(np.int64),
-                 **{f"{name}_masks": np.atleast_2d(mask) for name, mask in _mask_arrays(graph).items()}})
+    features = graph.features.to_dense() if isinstance(graph.features,
+                                                       SparseRows) else graph.features
+    _save(path,
+          {"node_features": features, "node_labels": graph.labels.astype(np.int64),
+           "edges": np.stack([rows[once], graph.indices[once]], axis=1).astype(np.int64),
+           **{f"{name}_masks": np.atleast_2d(mask) for name, mask in _mask_arrays(graph).items()}})
 
 
 def write_benchmark(path: str, graph: Graph):
@@ -161,21 +179,23 @@ def write_benchmark(path: str, graph: Graph):
     if graph.multilabel:
         raise GraphError("this layout holds graphs with one class a node; choose --format npz")
     from hpcgcn.graph.csr import csr_from_edges
-    indptr, indices = csr_from_edges(graph.n_nodes, row_numbers(graph.indptr), graph.indices, undirected=False)
+    indptr, indices = csr_from_edges(graph.n_nodes, row_numbers(graph.indptr), graph.indices,
+                                     undirected=False)
     shape = np.array([graph.n_nodes, graph.n_nodes])
     features = _feature_arrays(graph.features, "attr")
     if "attr" in features:
         features = {"attr_matrix": features["attr"]}
-    _save(path, {"adj_data": np.ones(len(indices), np.float32), "adj_indices": indices, "adj_indptr": indptr, "adj_shape": shape,
-                 "labels": graph.labels, **features})
+    _save(path, {"adj_data": np.ones(len(indices), np.float32), "adj_indices": indices,
+                 "adj_indptr": indptr, "adj_shape": shape, "labels": graph.labels, **features})
 
 
 def _feature_arrays(features, prefix: str) -> dict:
     if not isinstance(features, SparseRows):
         return {prefix: features}
-    values = np.ones(len(features.indices), np.float32) if features.values is None else features.values
-    return {f"{prefix}_indptr": features.indptr, f"{prefix}_indices": features.indices, f"{prefix}_data": values,
-            f"{prefix}_shape": np.array(features.shape)}
+    values = np.ones(len(features.indices),
+                     np.float32) if features.values is None else features.values
+    return {f"{prefix}_indptr": features.indptr, f"{prefix}_indices": features.indices,
+            f"{prefix}_data": values, f"{prefix}_shape": np.array(features.shape)}
 
 
 def _mask_arrays(graph: Graph) -> dict:

@@ -1,7 +1,8 @@
 """How large and how deep the values of a pickle are, found out without building any of them.
 
-A pickle of 300 bytes can describe a tuple of twice a tuple of twice a tuple and so on: it takes hardly any memory, but its hash
-or its text takes 2^100 steps. Whoever loads a pickle has it measured here first.
+A pickle of 300 bytes can describe a tuple of twice a tuple of twice a tuple and so on: it takes
+hardly any memory, but its hash or its text takes 2^100 steps. Whoever loads a pickle has it
+measured here first.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ _CHANGING = ("APPEND", "APPENDS", "SETITEM", "SETITEMS", "ADDITEMS", "BUILD")
 
 
 class _Value:
-    """The number of values that one consists of, counted as often as they are met, and how deep they lie."""
+    """The number of values that one consists of, counted as often as they are met, and how deep
+    they lie."""
 
     __slots__ = ("size", "depth")
 
@@ -32,8 +34,9 @@ class _Value:
 
 
 def check_pickle(data: bytes | BinaryIO, n_bytes: int, opcodes: frozenset[str] | None = None):
-    """Raise UnpicklingError or ValueError for a pickle that is no program of the pickle machine, uses another opcode than these,
-    or describes values that are far larger than its n_bytes, or deeper than anybody's data. A stream is left at the end of it."""
+    """Raise UnpicklingError or ValueError for a pickle that is no program of the pickle machine,
+    uses another opcode than these, or describes values that are far larger than its n_bytes, or
+    deeper than anybody's data. A stream is left at the end of it."""
     stack, memo, mark = [], {}, object()
     for opcode, argument, position in pickletools.genops(data):
         name = opcode.name
@@ -41,7 +44,8 @@ def check_pickle(data: bytes | BinaryIO, n_bytes: int, opcodes: frozenset[str] |
             raise pickle.UnpicklingError(f"it uses {name} at byte {position}")
         # The unpickler's memory grows with the largest of these numbers.
         if name in _MEMO_WRITES and argument is not None and int(argument) > n_bytes:
-            raise pickle.UnpicklingError(f"it has the entry {str(argument)[:20]} at byte {position}")
+            raise pickle.UnpicklingError(
+                f"it has the entry {str(argument)[:20]} at byte {position}")
         if name == "MARK":
             stack.append(mark)
         elif name in _MEMO_WRITES:
@@ -71,7 +75,8 @@ def _apply(opcode, stack: list, mark, position: int, n_bytes: int):
     stack += made
     for value in made:
         if value.size > 10 * n_bytes + 1000 or value.depth > MOST_DEPTH:
-            raise pickle.UnpicklingError(f"its values are far larger than the file, or too deep, at byte {position}")
+            raise pickle.UnpicklingError("its values are far larger than the file, or too deep, "
+                                         f"at byte {position}")
 
 
 def _taken(opcode, stack: list, mark, position: int) -> list[_Value]:

@@ -1,4 +1,5 @@
-"""Planetoid: eight files ind.NAME.{x,y,tx,ty,allx,ally,graph,test.index}, seven of them pickles (Cora, Citeseer, Pubmed)."""
+"""Planetoid: eight files ind.NAME.{x,y,tx,ty,allx,ally,graph,test.index}, seven of them pickles
+(Cora, Citeseer, Pubmed)."""
 
 from __future__ import annotations
 
@@ -24,11 +25,13 @@ _VALIDATION_NODES = 500
 
 def recognises(sources: list[str]) -> bool:
     """Are these the eight files of a Planetoid data set?"""
-    return all(_FILE.fullmatch(os.path.basename(s)) or (os.path.isdir(s) and _data_sets(s)) for s in sources)
+    return all(_FILE.fullmatch(os.path.basename(s)) or (os.path.isdir(s) and _data_sets(s))
+               for s in sources)
 
 
 def _data_sets(folder: str) -> list[str]:
-    return sorted({match.group(1) for name in os.listdir(folder) if (match := _FILE.fullmatch(name))})
+    return sorted({match.group(1)
+                   for name in os.listdir(folder) if (match := _FILE.fullmatch(name))})
 
 
 def read(sources: list[str], options: ReadOptions) -> Draft:
@@ -38,14 +41,18 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
     stem = os.path.join(folder, f"ind.{name}")
     for part in ("x", "tx", "allx"):
         if not isinstance(parts[part], Csr):
-            raise FileError(f"{stem}.{part} holds no sparse matrix; expected features as a SciPy CSR matrix")
+            raise FileError(f"{stem}.{part} holds no sparse matrix; expected features as a SciPy "
+                            "CSR matrix")
     for part in ("y", "ty", "ally"):
         if not isinstance(parts[part], np.ndarray) or parts[part].ndim != 2:
-            raise FileError(f"{stem}.{part} holds no matrix; expected one-hot labels as a NumPy array")
-        wrong = np.flatnonzero(~np.isin(parts[part], (0, 1)).all(axis=1) | (np.count_nonzero(parts[part], axis=1) > 1))
+            raise FileError(f"{stem}.{part} holds no matrix; expected one-hot labels as a NumPy "
+                            "array")
+        wrong = np.flatnonzero(~np.isin(parts[part], (0, 1)).all(axis=1)
+                               | (np.count_nonzero(parts[part], axis=1) > 1))
         if len(wrong):
-            raise FileError(f"{stem}.{part}: row {wrong[0]} is {parts[part][wrong[0]].tolist()[:10]}; expected at most "
-                            "one 1, and zeros")
+            raise FileError(f"{stem}.{part}: row {wrong[0]} is "
+                            f"{parts[part][wrong[0]].tolist()[:10]}; expected at most one 1, and "
+                            "zeros")
     if not isinstance(parts["graph"], dict):
         raise FileError(f"{stem}.graph holds no dictionary; expected the neighbours of every node")
     test = _test_index(inside(folder, f"ind.{name}.test.index"))
@@ -54,14 +61,17 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
     _check_fit(stem, parts, test, n_known)
     labels = _labels(parts, test, n_nodes)
     return Draft(lambda: [_edges(f"{stem}.graph", parts["graph"], n_nodes)], n_nodes,
-                 features=_features(parts, test, n_nodes), labels=labels, n_classes=parts["ally"].shape[1],
-                 split=_split(len(parts["y"]), n_known, test, labels)[None], source=f"planetoid {name}", pairs=True)
+                 features=_features(parts, test, n_nodes), labels=labels,
+                 n_classes=parts["ally"].shape[1],
+                 split=_split(len(parts["y"]), n_known, test, labels)[None],
+                 source=f"planetoid {name}", pairs=True)
 
 
 def _located(sources: list[str], options: ReadOptions) -> tuple[str, str]:
     places = {_place(source, options) for source in sources}
     if len(places) > 1:
-        raise ConfigError(f"{' '.join(sources)}: files of {len(places)} data sets; expected those of one")
+        raise ConfigError(f"{' '.join(sources)}: files of {len(places)} data sets; expected "
+                          "those of one")
     return places.pop()
 
 
@@ -72,14 +82,15 @@ def _place(source: str, options: ReadOptions) -> tuple[str, str]:
     if not os.path.isdir(source):
         match = _FILE.fullmatch(os.path.basename(source))
         if not match:
-            raise FileError(f"{source} is not named like a Planetoid file; expected ind.NAME.x or its folder")
+            raise FileError(f"{source} is not named like a Planetoid file; expected ind.NAME.x "
+                            "or its folder")
         return os.path.dirname(source) or ".", match.group(1)
     found = _data_sets(source)
     if options.name:
         return source, options.name
     if len(found) != 1:
-        raise ConfigError(f"{source} holds {len(found)} Planetoid data sets ({', '.join(found) or 'none'}); "
-                          "expected one, or --name to choose")
+        raise ConfigError(f"{source} holds {len(found)} Planetoid data sets "
+                          f"({', '.join(found) or 'none'}); expected one, or --name to choose")
     return source, found[0]
 
 
@@ -89,7 +100,8 @@ def _test_index(path: str) -> np.ndarray:
         if not is_whole(text.strip()) or not 0 <= int(text) < 10 ** 9:
             raise bad(path, line, f"{text.strip()[:40]!r}", "the number of a test node")
         if int(text) in seen:
-            raise bad(path, line, f"node {int(text)} again, after line {seen[int(text)]}", "every test node once")
+            raise bad(path, line, f"node {int(text)} again, after line {seen[int(text)]}",
+                      "every test node once")
         seen[int(text)] = line
     return np.array(list(seen), np.int64)
 
@@ -97,21 +109,26 @@ def _test_index(path: str) -> np.ndarray:
 def _check_fit(stem: str, parts: dict, test: np.ndarray, n_known: int):
     for x, y in (("x", "y"), ("tx", "ty"), ("allx", "ally")):
         if parts[x].shape[0] != parts[y].shape[0]:
-            raise GraphError(f"{stem}.{x} has {parts[x].shape[0]} rows and {stem}.{y} {parts[y].shape[0]}; expected as many")
+            raise GraphError(f"{stem}.{x} has {parts[x].shape[0]} rows and {stem}.{y} "
+                             f"{parts[y].shape[0]}; expected as many")
     if len(test) != parts["tx"].shape[0] or test.min() < n_known or len(parts["y"]) > n_known:
-        raise GraphError(f"{stem}.test.index does not fit: {len(test)} nodes from {test.min()}; expected "
-                         f"{parts['tx'].shape[0]} nodes from {n_known}")
+        raise GraphError(f"{stem}.test.index does not fit: {len(test)} nodes from {test.min()}; "
+                         f"expected {parts['tx'].shape[0]} nodes from {n_known}")
     if test.max() > 100 * (n_known + len(test)):
-        raise GraphError(f"{stem}.test.index names node {test.max()}; expected ids near {n_known + len(test)}")
+        raise GraphError(f"{stem}.test.index names node {test.max()}; expected ids near "
+                         f"{n_known + len(test)}")
     if len({parts[part].shape[1] for part in ("x", "tx", "allx")}) > 1 or \
             len({parts[part].shape[1] for part in ("y", "ty", "ally")}) > 1:
-        raise GraphError(f"{stem}.*: features or labels have different numbers of columns; expected the same in all files")
+        raise GraphError(f"{stem}.*: features or labels have different numbers of columns; "
+                         "expected the same in all files")
 
 
 def _features(parts: dict, test: np.ndarray, n_nodes: int) -> SparseRows:
-    """Known nodes as they come, test nodes in the order of the index; nodes in neither (Citeseer has some) are empty."""
+    """Known nodes as they come, test nodes in the order of the index; nodes in neither (Citeseer
+    has some) are empty."""
     known, held_out = parts["allx"], parts["tx"]
-    indptr = np.concatenate([known.indptr, known.indptr[-1] + held_out.indptr[1:], [len(known.indices) + len(held_out.indices)]])
+    indptr = np.concatenate([known.indptr, known.indptr[-1] + held_out.indptr[1:],
+                             [len(known.indices) + len(held_out.indices)]])
     values = np.concatenate([known.values, held_out.values]).astype(np.float32)
     stacked = SparseRows(indptr, np.concatenate([known.indices, held_out.indices]),
                          None if (values == 1).all() else values, known.shape[1])
@@ -140,25 +157,32 @@ def _split(n_train: int, n_known: int, test: np.ndarray, labels: np.ndarray) -> 
 
 def _edges(where: str, adjacency: dict, n_nodes: int) -> tuple[np.ndarray, np.ndarray]:
     try:
-        sources = np.repeat(np.fromiter(adjacency, np.int64), [len(row) for row in adjacency.values()])
-        targets = np.array([operator.index(node) for row in adjacency.values() for node in row], np.int64)
+        sources = np.repeat(np.fromiter(adjacency, np.int64),
+                            [len(row) for row in adjacency.values()])
+        targets = np.array([operator.index(node) for row in adjacency.values() for node in row],
+                           np.int64)
     except (TypeError, ValueError, OverflowError):
-        raise GraphError(f"{where} holds something else than lists of node numbers; expected {{node: [neighbours]}}") from None
+        raise GraphError(f"{where} holds something else than lists of node numbers; expected "
+                         f"{{node: [neighbours]}}") from None
     for ends in (sources, targets):
         wrong = ends[(ends < 0) | (ends >= n_nodes)]
         if len(wrong):
-            raise GraphError(f"{where} has an edge to node {wrong[0]}; expected ids in 0..{n_nodes - 1}")
+            raise GraphError(f"{where} has an edge to node {wrong[0]}; expected ids in "
+                             f"0..{n_nodes - 1}")
     return sources, targets
 
 
 def write(folder: str, graph: Graph):
-    """The eight files, named after the folder; only a graph with a split of this form can be written."""
+    """The eight files, named after the folder; only a graph with a split of this form can be
+    written."""
     from scipy.sparse import csr_matrix
     name = os.path.basename(folder)
     n_train, n_known = _check_form(graph)
     sparse = graph.features if isinstance(graph.features, SparseRows) else None
-    values = sparse and (np.ones(len(sparse.indices), np.float32) if sparse.values is None else sparse.values)
-    matrix = csr_matrix((values, sparse.indices, sparse.indptr), sparse.shape) if sparse else csr_matrix(graph.features)
+    values = sparse and (np.ones(len(sparse.indices), np.float32) if sparse.values is None
+                         else sparse.values)
+    matrix = csr_matrix((values, sparse.indices, sparse.indptr),
+                        sparse.shape) if sparse else csr_matrix(graph.features)
     one_hot = np.zeros((graph.n_nodes, graph.n_classes), np.int32)
     labelled = np.flatnonzero(graph.labels >= 0)
     one_hot[labelled, graph.labels[labelled]] = 1
@@ -167,7 +191,8 @@ def write(folder: str, graph: Graph):
     adjacency = {node: [] for node in range(graph.n_nodes)}
     for node, neighbour in zip(rows, graph.indices.tolist()):
         adjacency[node].append(neighbour)
-    contents = {"x": matrix[:n_train], "y": one_hot[:n_train], "tx": matrix[test], "ty": one_hot[test],
+    contents = {"x": matrix[:n_train], "y": one_hot[:n_train], "tx": matrix[test],
+                "ty": one_hot[test],
                 "allx": matrix[:n_known], "ally": one_hot[:n_known], "graph": adjacency}
     for part, value in contents.items():
         with open(os.path.join(folder, f"ind.{name}.{part}"), "wb") as file:
@@ -179,16 +204,21 @@ def write(folder: str, graph: Graph):
 def _check_form(graph: Graph) -> tuple[int, int]:
     """(training nodes, nodes before the first test node) if Planetoid files can hold the graph."""
     if graph.directed or graph.multilabel or len(graph.split) != 1:
-        raise GraphError("Planetoid files hold undirected graphs with one class a node and one split; choose another format")
+        raise GraphError("Planetoid files hold undirected graphs with one class a node and one "
+                         "split; choose another format")
     split = graph.split[0]
     test = np.flatnonzero(split == TEST)
     if not len(test) or test[-1] != graph.n_nodes - 1:
-        raise GraphError("in Planetoid files the last nodes are for the test; reorder the graph, or choose another format")
+        raise GraphError("in Planetoid files the last nodes are for the test; reorder the graph, "
+                         "or choose another format")
     n_train, n_known = int(np.count_nonzero(split == TRAIN)), int(test[0])
     expected = _split(n_train, n_known, test, graph.labels)
-    lengths = np.diff(graph.features.indptr) if isinstance(graph.features, SparseRows) else (graph.features != 0).sum(axis=1)
-    lost = (np.arange(graph.n_nodes) >= n_known) & (split != TEST) & ((lengths > 0) | (graph.labels >= 0))
+    lengths = (np.diff(graph.features.indptr) if isinstance(graph.features, SparseRows)
+               else (graph.features != 0).sum(axis=1))
+    lost = (np.arange(graph.n_nodes) >= n_known) & (split != TEST) & ((lengths > 0)
+                                                                      | (graph.labels >= 0))
     if not np.array_equal(split, expected) or lost.any():
-        raise GraphError(f"Planetoid files hold training nodes first, then up to {_VALIDATION_NODES} for validation, then unused "
-                         "ones, then test nodes; reorder the graph, or choose another format")
+        raise GraphError("Planetoid files hold training nodes first, then up to "
+                         f"{_VALIDATION_NODES} for validation, then unused ones, then test "
+                         "nodes; reorder the graph, or choose another format")
     return n_train, n_known

@@ -28,9 +28,10 @@ class ProgressBar:
         share = min(done / self.total, 1.0)
         left = seconds * (1 - share) / share if share else float("inf")
         bar = "#" * int(30 * share)
-        remaining = f"{left / 60:.0f} min" if 120 <= left < float("inf") else f"{left:.0f} s" if left < 120 else "?"
-        return (f"{self.label} {100 * share:5.1f}% [{bar:<30}] {rows:,} edges, {rows / max(seconds, 1e-9) / 1e6:.2f} M/s, "
-                f"{remaining} left  ")
+        remaining = (f"{left / 60:.0f} min" if 120 <= left < float("inf") else f"{left:.0f} s"
+                     if left < 120 else "?")
+        return (f"{self.label} {100 * share:5.1f}% [{bar:<30}] {rows:,} edges, "
+                f"{rows / max(seconds, 1e-9) / 1e6:.2f} M/s, {remaining} left  ")
 
     def close(self):
         """Leave the line."""
@@ -49,7 +50,8 @@ class NullProgressBar:
 
 
 def shown(lines, blocks) -> Iterator:
-    """Blocks of (sources, targets) as they come from a file of lines, with a bar that shows how far it has been read.
+    """Blocks of (sources, targets) as they come from a file of lines, with a bar that shows how far
+    it has been read.
 
     The bar's line is left before a message about what is wrong with the file.
     """

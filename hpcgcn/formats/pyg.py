@@ -1,4 +1,5 @@
-"""A graph saved by PyG: torch.save of a Data object, of its dictionary, or a processed InMemoryDataset of one graph."""
+"""A graph saved by PyG: torch.save of a Data object, of its dictionary, or a processed
+InMemoryDataset of one graph."""
 
 from __future__ import annotations
 
@@ -30,22 +31,28 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
     if isinstance(found, tuple) and found:
         _check_one_graph(path, found[1] if len(found) > 1 else None)
         found = found[0]                   # (data, slices, class) of a processed data set
-    fields = found if isinstance(found, dict) else found.to_dict() if hasattr(found, "to_dict") else None
+    fields = found if isinstance(found,
+                                 dict) else found.to_dict() if hasattr(found, "to_dict") else None
     if not isinstance(fields, dict) or "edge_index" not in fields:
-        raise FileError(f"{path} holds a {type(found).__name__} without edge_index; expected one graph of PyG")
-    tensors = {name: array(f"{path} ({name})", fields[name]) for name in ("edge_index", "x", "y") if fields.get(name) is not None}
+        raise FileError(f"{path} holds a {type(found).__name__} without edge_index; expected one "
+                        "graph of PyG")
+    tensors = {name: array(f"{path} ({name})", fields[name])
+               for name in ("edge_index", "x", "y") if fields.get(name) is not None}
     n_nodes = fields.get("num_nodes")
-    return draft_from_tensors(path, tensors["edge_index"], n_nodes if isinstance(n_nodes, int) else None, tensors.get("x"),
-                              tensors.get("y"), {name: fields[name] for name in MASKS if fields.get(name) is not None},
-                              [name for name in ("edge_weight", "edge_attr") if fields.get(name) is not None])
+    return draft_from_tensors(
+        path, tensors["edge_index"], n_nodes if isinstance(n_nodes, int) else None,
+        tensors.get("x"),
+        tensors.get("y"), {name: fields[name] for name in MASKS if fields.get(name) is not None},
+        [name for name in ("edge_weight", "edge_attr") if fields.get(name) is not None])
 
 
 def _check_one_graph(path: str, slices):
-    """A data set of several graphs has their edges one after the other, each counting its nodes from zero."""
+    """A data set of several graphs has their edges one after the other, each counting its nodes
+    from zero."""
     bounds = slices.get("edge_index") if isinstance(slices, dict) else None
     if bounds is not None and len(bounds) != 2:
-        raise FileError(f"{path} is a data set of {len(bounds) - 1} graphs; expected one graph: save the one that is meant with "
-                        "torch.save(dataset[0], ...)")
+        raise FileError(f"{path} is a data set of {len(bounds) - 1} graphs; expected one graph: "
+                        "save the one that is meant with torch.save(dataset[0], ...)")
 
 
 def _data_classes() -> list:
@@ -58,6 +65,7 @@ def write(path: str, graph: Graph):
     """A Data object with edge_index, x, y and masks."""
     torch, data = package("torch"), package("torch_geometric.data")
     edges = np.stack([graph.indices, row_numbers(graph.indptr)]).astype(np.int64)
-    made = data.Data(edge_index=torch.from_numpy(edges), num_nodes=graph.n_nodes, **tensors_of(graph))
+    made = data.Data(edge_index=torch.from_numpy(edges), num_nodes=graph.n_nodes,
+                     **tensors_of(graph))
     with open(path, "wb") as file:
         torch.save(made, file)

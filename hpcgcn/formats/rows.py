@@ -1,4 +1,5 @@
-"""Rows of text tables: whole numbers are read a chunk at a time by array operations, all else row by row."""
+"""Rows of text tables: whole numbers are read a chunk at a time by array operations, all else row
+by row."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ def separator_of(path, number: int, line: str) -> str:
     bare = _without_quoted(line)
     found = [mark for mark in SEPARATORS[:3] if mark in bare]
     if len(found) > 1:
-        raise bad(path, number, f"both {_NAMES[found[0]]} and {_NAMES[found[1]]} in {line[:60]!r}", "one separator")
+        raise bad(path, number, f"both {_NAMES[found[0]]} and {_NAMES[found[1]]} in {line[:60]!r}",
+                  "one separator")
     return found[0] if found else " "
 
 
@@ -70,7 +72,8 @@ class Table:
         self.n_columns = len(self.first)
 
     def _first_rows(self) -> tuple[int, str, str | None]:
-        """Number and text of the first line that is neither blank nor a comment, and the next such line."""
+        """Number and text of the first line that is neither blank nor a comment, and the next such
+        line."""
         found = []
         for first, chunk in Lines(self.path).chunks():
             for number, line in _filled(first, chunk):
@@ -84,7 +87,8 @@ class Table:
         return found[0][0], found[0][1], None
 
     def chunks(self, skip_first: bool) -> Iterator[tuple[int, bytes]]:
-        """(number of the first line, whole lines) without comments before the data and, if asked, without the header."""
+        """(number of the first line, whole lines) without comments before the data and, if asked,
+        without the header."""
         begin = self.first_line + (1 if skip_first else 0)
         for first, chunk in self.lines.chunks():
             if first < begin:
@@ -102,19 +106,22 @@ class Table:
             row = cells(self.path, number, text, self.separator)
             if len(row) != self.n_columns:
                 raise bad(self.path, number, f"{len(row)} columns in {text[:60]!r}",
-                          f"{self.n_columns} columns separated by {_NAMES[self.separator]}, as in line {self.first_line}")
+                          f"{self.n_columns} columns separated by {_NAMES[self.separator]}, as "
+                          f"in line {self.first_line}")
             yield number, row
 
 
 def _filled(first: int, chunk: bytes) -> Iterator[tuple[int, bytes]]:
-    """(number, text) of the lines that are not blank; a file of millions of blank ones is read at once."""
+    """(number, text) of the lines that are not blank; a file of millions of blank ones is read at
+    once."""
     if not chunk.isspace():
         yield from ((number, line) for number, line in enumerate(chunk.split(b"\n"), first)
                     if line and not line.isspace())
 
 
 def parse_integers(chunk: bytes, separator: str, n_columns: int) -> np.ndarray | None:
-    """(n_rows, n_columns) int64 of lines of plain digits with single separators; None if any line is something else."""
+    """(n_rows, n_columns) int64 of lines of plain digits with single separators; None if any line
+    is something else."""
     if b"\r" in chunk:
         chunk = chunk.replace(b"\r\n", b"\n")
     text = np.frombuffer(chunk, np.uint8)
@@ -135,7 +142,8 @@ def parse_integers(chunk: bytes, separator: str, n_columns: int) -> np.ndarray |
 
 
 def _numbers(text: np.ndarray, ends: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """The numbers whose last digits are before `ends`: one pass a decimal place, over the numbers that are that long."""
+    """The numbers whose last digits are before `ends`: one pass a decimal place, over the numbers
+    that are that long."""
     values = (text[ends - 1] - np.uint8(48)).astype(np.int64)
     shortest, longest = int(lengths.min()), int(lengths.max())
     for place in range(1, longest):
@@ -148,35 +156,41 @@ def _numbers(text: np.ndarray, ends: np.ndarray, lengths: np.ndarray) -> np.ndar
 
 
 def read_numbers(path, dtype, missing: bool = False) -> np.ndarray:
-    """A whole table of numbers without a header, (n_rows, n_columns) of dtype; `missing` allows NaN.
+    """A whole table of numbers without a header, (n_rows, n_columns) of dtype; `missing` allows
+    NaN.
 
     Whole numbers must be in the range of the type.
     """
     table = Table(path)
-    blocks = [_number_block(table, first, chunk, np.dtype(dtype), missing) for first, chunk in table.chunks(skip_first=False)]
+    blocks = [_number_block(table, first, chunk, np.dtype(dtype), missing)
+              for first, chunk in table.chunks(skip_first=False)]
     return np.concatenate(blocks)
 
 
 def row_line(path, row: int) -> int:
     """The line of a row of a table without a header; for messages."""
     table = Table(path)
-    numbers = (number for first, chunk in table.chunks(skip_first=False) for number, _ in table.rows(first, chunk))
+    numbers = (number for first, chunk in table.chunks(skip_first=False)
+               for number, _ in table.rows(first, chunk))
     return next(itertools.islice(numbers, row, None))
 
 
-def _number_block(table: Table, first: int, chunk: bytes, dtype: np.dtype, missing: bool) -> np.ndarray:
+def _number_block(table: Table, first: int, chunk: bytes, dtype: np.dtype,
+                  missing: bool) -> np.ndarray:
     whole = parse_integers(chunk, table.separator, table.n_columns)
     if whole is not None:
         return whole.astype(dtype)
     if dtype.kind == "f":
         try:
             delimiter = None if table.separator == " " else table.separator
-            numbers = np.loadtxt(chunk.decode("ascii").splitlines(), dtype, delimiter=delimiter, ndmin=2, comments=None)
+            numbers = np.loadtxt(chunk.decode("ascii").splitlines(), dtype, delimiter=delimiter,
+                                 ndmin=2, comments=None)
             if numbers.shape[1] == table.n_columns and (missing or np.isfinite(numbers).all()):
                 return numbers
         except (ValueError, UnicodeDecodeError):
             pass
-    return np.array([_number_row(table, number, row, dtype, missing) for number, row in table.rows(first, chunk)], dtype)
+    return np.array([_number_row(table, number, row, dtype, missing)
+                     for number, row in table.rows(first, chunk)], dtype)
 
 
 def _number_row(table: Table, number: int, row: list[str], dtype: np.dtype, missing: bool) -> list:
@@ -186,9 +200,11 @@ def _number_row(table: Table, number: int, row: list[str], dtype: np.dtype, miss
         try:
             value = kind(cell)
         except ValueError:
-            raise bad(table.path, number, f"{cell[:40]!r}", "whole numbers" if kind is int else "numbers") from None
+            raise bad(table.path, number, f"{cell[:40]!r}",
+                      "whole numbers" if kind is int else "numbers") from None
         if kind is float and not missing and not abs(value) <= float(np.finfo(dtype).max):
             raise bad(table.path, number, f"the value {cell!r}", "finite numbers")
         if kind is int and not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
-            raise bad(table.path, number, f"the number {cell[:40]} is out of range", "smaller numbers")
+            raise bad(table.path, number, f"the number {cell[:40]} is out of range",
+                      "smaller numbers")
     return [kind(cell) for cell in row]

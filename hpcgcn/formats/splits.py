@@ -1,4 +1,5 @@
-"""Which nodes are for training, validation and test: as given, at random by ratio, or a number from every class."""
+"""Which nodes are for training, validation and test: as given, at random by ratio, or a number from
+every class."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def parse_split(words: str | list[str]) -> SplitRule:
     text = rest[0] if rest else _DEFAULTS[kind]
     amounts = tuple(_amount(kind, part) for part in text.split("/"))
     if len(amounts) != 3 or amounts[0] in (None, 0) or amounts.count(None) > 1:
-        raise ConfigError(f"--split {kind} {text}: expected three numbers for train/val/test, such as {_DEFAULTS[kind]}")
+        raise ConfigError(f"--split {kind} {text}: expected three numbers for train/val/test, "
+                          f"such as {_DEFAULTS[kind]}")
     return SplitRule(kind, amounts)
 
 
@@ -54,15 +56,18 @@ def make_splits(rule: SplitRule, labels: np.ndarray, seed: int, count: int) -> n
     """(count, n) codes; split k is drawn with the seed `seed + k`."""
     labelled = np.ones(len(labels), bool) if labels.ndim == 2 else labels >= 0
     if not labelled.any():
-        raise GraphError(f"--split {rule.kind}: no node has a label; expected labelled nodes, or --split none")
+        raise GraphError(f"--split {rule.kind}: no node has a label; expected labelled nodes, or "
+                         "--split none")
     if rule.kind == "per-class" and labels.ndim == 2:
-        raise GraphError("--split per-class: the graph is multi-label, so classes overlap; expected --split random")
+        raise GraphError("--split per-class: the graph is multi-label, so classes overlap; "
+                         "expected --split random")
     make = _random_split if rule.kind == "random" else _per_class_split
     return np.stack([make(rule.amounts, labels, labelled, seed + k) for k in range(count)])
 
 
 def _random_split(amounts, labels, labelled, seed: int) -> np.ndarray:
-    """Shares of the labelled nodes; numbers that add up to more than 1 are percentages or weights."""
+    """Shares of the labelled nodes; numbers that add up to more than 1 are percentages or
+    weights."""
     known = sum(amount for amount in amounts if amount is not None)
     scale = 1.0 if known <= 1 else 100.0 if known <= 100 else known
     nodes = _shuffled(np.flatnonzero(labelled), seed)
@@ -75,7 +80,8 @@ def _random_split(amounts, labels, labelled, seed: int) -> np.ndarray:
 
 
 def _per_class_split(amounts, labels, labelled, seed: int) -> np.ndarray:
-    """The same number of every class; `rest` takes what is left, and a class with too few nodes gives what it has."""
+    """The same number of every class; `rest` takes what is left, and a class with too few nodes
+    gives what it has."""
     split = np.zeros(len(labels), np.uint8)
     nodes = _shuffled(np.flatnonzero(labelled), seed)
     for label in np.unique(labels[nodes]):

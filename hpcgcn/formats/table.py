@@ -14,26 +14,36 @@ from hpcgcn.formats.draft import Draft, ReadOptions
 from hpcgcn.graph.data import Graph
 
 # Name on the command line -> module. Detection asks them in this order: the surest signs first.
-READERS = {"planetoid": "planetoid", "ogb": "ogb", "graphsaint": "graphsaint", "dgl-reddit": "dgl_reddit", "npz": "npz",
+READERS = {"planetoid": "planetoid", "ogb": "ogb", "graphsaint": "graphsaint",
+           "dgl-reddit": "dgl_reddit", "npz": "npz",
            "mtx": "mtx", "csv": "csv_table", "pyg": "pyg", "dgl": "dgl"}
 # Name -> (module, function, what is written).
 WRITERS = {"planetoid": ("planetoid", "write", "a folder"), "ogb": ("ogb", "write", "a folder"),
-           "graphsaint": ("graphsaint", "write", "a folder"), "dgl-reddit": ("dgl_reddit", "write", "a folder"),
-           "npz": ("npz", "write", "a file"), "npz-heterophilous": ("npz", "write_heterophilous", "a file"),
-           "npz-gnn-benchmark": ("npz", "write_benchmark", "a file"), "mtx": ("mtx", "write", "a folder"),
-           "csv": ("csv_table", "write", "a folder"), "pyg": ("pyg", "write", "a file"), "dgl": ("dgl", "write", "a file")}
+           "graphsaint": ("graphsaint", "write", "a folder"),
+           "dgl-reddit": ("dgl_reddit", "write", "a folder"), "npz": ("npz", "write", "a file"),
+           "npz-heterophilous": ("npz", "write_heterophilous", "a file"),
+           "npz-gnn-benchmark": ("npz", "write_benchmark", "a file"),
+           "mtx": ("mtx", "write", "a folder"), "csv": ("csv_table", "write", "a folder"),
+           "pyg": ("pyg", "write", "a file"), "dgl": ("dgl", "write", "a file")}
 # What a file of each format has a place for, beyond edges, features and labels.
-_HOLDS = {"csv": ("splits", "ids", "class names", "feature names"), "mtx": ("splits", "class names", "feature names"),
-          "npz": ("splits", "ids"), "dgl-reddit": ("splits", "ids"), "npz-gnn-benchmark": ()}      # the others: splits
+# the others: splits
+_HOLDS = {"csv": ("splits", "ids", "class names", "feature names"),
+          "mtx": ("splits", "class names", "feature names"),
+          "npz": ("splits", "ids"), "dgl-reddit": ("splits", "ids"), "npz-gnn-benchmark": ()}
 
-# What wrong contents can raise where no check of their own names them: strange shapes and sizes, mostly.
-_CONTENT_ERRORS = (ValueError, TypeError, IndexError, KeyError, OverflowError, MemoryError, RecursionError)
+# What wrong contents can raise where no check of their own names them: strange shapes and sizes,
+# mostly.
+_CONTENT_ERRORS = (ValueError, TypeError, IndexError, KeyError, OverflowError, MemoryError,
+                   RecursionError)
 
 
-# How many files or folders a format takes, if more than one; and which of the user's words about files it listens to.
+# How many files or folders a format takes, if more than one; and which of the user's words about
+# files it listens to.
 _MOST_SOURCES = {"planetoid": 8, "dgl-reddit": 2, "csv": 2, "mtx": 2}
-_NODE_TABLE = ("nodes", "id_column", "label_column", "split_column", "feature_columns", "skip_columns")
-_TAKEN = {"planetoid": ("name",), "ogb": ("name",), "mtx": _NODE_TABLE, "csv": ("header", "ids", "edge_columns", *_NODE_TABLE)}
+_NODE_TABLE = ("nodes", "id_column", "label_column", "split_column", "feature_columns",
+               "skip_columns")
+_TAKEN = {"planetoid": ("name",), "ogb": ("name",), "mtx": _NODE_TABLE,
+          "csv": ("header", "ids", "edge_columns", *_NODE_TABLE)}
 
 
 def _module(name: str):
@@ -46,14 +56,15 @@ def load_readers():
         _module(module)
 
 
-def read_draft(sources: list[str], format_name: str | None = None, options: ReadOptions | None = None) -> tuple[str, Draft]:
+def read_draft(sources: list[str], format_name: str | None = None,
+               options: ReadOptions | None = None) -> tuple[str, Draft]:
     """(format, draft) of some files; without a format it is found out."""
     if not sources:
         raise ConfigError("no files given; expected at least one file or folder to import")
     for source in sources:
         if not os.path.exists(source):
-            raise FileError(f"{source}: no such file or folder; expected files or folders, after the format "
-                            f"({', '.join(READERS)}) if it is given")
+            raise FileError(f"{source}: no such file or folder; expected files or folders, after "
+                            f"the format ({', '.join(READERS)}) if it is given")
     format_name, options = format_name or detect(sources), options or ReadOptions()
     _check_request(format_name, sources, options)
     try:
@@ -61,7 +72,8 @@ def read_draft(sources: list[str], format_name: str | None = None, options: Read
         draft.path = draft.path or " ".join(map(str, sources))
         return format_name, draft
     except _CONTENT_ERRORS as error:
-        raise FileError(f"{' '.join(sources)} cannot be read: {error}; expected sound files in the format {format_name}") from error
+        raise FileError(f"{' '.join(sources)} cannot be read: {error}; expected sound files in "
+                        f"the format {format_name}") from error
 
 
 def _check_request(format_name: str, sources: list[str], options: ReadOptions):
@@ -74,8 +86,10 @@ def _check_request(format_name: str, sources: list[str], options: ReadOptions):
     for field in fields(options):
         given = getattr(options, field.name) != getattr(plain, field.name)
         if given and field.name != "scratch" and field.name not in _TAKEN.get(format_name, ()):
-            raise ConfigError(f"--{field.name.replace('_', '-')} says nothing about files in the format {format_name}; "
-                              f"expected it only with {' or '.join(name for name, taken in _TAKEN.items() if field.name in taken)}")
+            raise ConfigError(
+                f"--{field.name.replace('_', '-')} says nothing about files in the format "
+                f"{format_name}; expected it only with "
+                f"{' or '.join(name for name, taken in _TAKEN.items() if field.name in taken)}")
 
 
 def detect(sources: list[str]) -> str:
@@ -83,15 +97,18 @@ def detect(sources: list[str]) -> str:
     for name, module in READERS.items():
         if _module(module).recognises(list(sources)):
             return name
-    raise FileError(f"{' '.join(sources)}: the format is not clear from the names; expected one of {', '.join(READERS)} before "
-                    "the files, as in `hpcgcn import csv FILE -o g.h5`")
+    raise FileError(f"{' '.join(sources)}: the format is not clear from the names; expected one "
+                    f"of {', '.join(READERS)} before the files, as in `hpcgcn import csv FILE -o "
+                    "g.h5`")
 
 
 def left_out(format_name: str, graph: Graph) -> list[str]:
     """What the graph has and a file of this format has no place for."""
-    has = {"splits": graph.split.any(), "ids": graph.node_names is not None, "class names": graph.extra.get("class_names"),
+    has = {"splits": graph.split.any(), "ids": graph.node_names is not None,
+           "class names": graph.extra.get("class_names"),
            "feature names": graph.extra.get("feature_names")}
-    return [name for name, there in has.items() if there and name not in _HOLDS.get(format_name, ("splits",))]
+    return [name for name, there in has.items() if there
+            and name not in _HOLDS.get(format_name, ("splits",))]
 
 
 def check_place(format_name: str, path: str, replaces: Replaces = NOTHING, inputs: Iterable = ()):

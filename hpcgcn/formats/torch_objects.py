@@ -27,7 +27,8 @@ from hpcgcn.graph.data import SPLIT_NAMES, Graph, SparseRows
 _USES = {"train_mask": "train on", "val_mask": "validate on", "test_mask": "test on"}
 MASKS = tuple(_USES)
 _SOUND_TORCH = (2, 6)
-_LEGACY_PICKLES = 5        # before torch wrote zip files: a magic number, a version, facts, the object, keys of its numbers
+# before torch wrote zip files: a magic number, a version, facts, the object, keys of its numbers
+_LEGACY_PICKLES = 5
 
 
 def package(name: str):
@@ -35,12 +36,14 @@ def package(name: str):
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise ConfigError(f"this format needs the package {name}, which cannot be imported here ({error}); install it, or export "
-                          "the graph as npz or csv where it is installed") from None
+        raise ConfigError(f"this format needs the package {name}, which cannot be imported here "
+                          f"({error}); install it, or export the graph as npz or csv where it is "
+                          "installed") from None
 
 
 def load_torch(path: str | os.PathLike, classes=()):
-    """What torch.save wrote, loaded without running code: only tensors, containers and the given data classes."""
+    """What torch.save wrote, loaded without running code: only tensors, containers and the given
+    data classes."""
     torch = _sound_torch()
     check_readable(path)
     check_unpacked_size(path)
@@ -49,20 +52,24 @@ def load_torch(path: str | os.PathLike, classes=()):
         with torch.serialization.safe_globals(list(classes)), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # noqa: BLE001 - a crafted or damaged file can make the loader fail in any way
+    except Exception as error:  # noqa: BLE001
+        # a crafted or damaged file can make the loader fail in any way
         reason = _reason(error)
-        remedy = ": save tensors in place of NumPy arrays, as from torch.from_numpy(...)" if " numpy." in reason else ""
-        raise FileError(f"{path} is refused: {reason}; expected a file of torch.save that loads with "
-                        f"weights_only=True{remedy}") from None
+        remedy = (": save tensors in place of NumPy arrays, as from torch.from_numpy(...)"
+                  if " numpy." in reason else "")
+        raise FileError(f"{path} is refused: {reason}; expected a file of torch.save that loads "
+                        f"with weights_only=True{remedy}") from None
 
 
 def _sound_torch():
-    """torch, of a release whose weights_only loads no code: that of earlier ones can be deceived (CVE-2025-32434)."""
+    """torch, of a release whose weights_only loads no code: that of earlier ones can be deceived
+    (CVE-2025-32434)."""
     torch = package("torch")
     release = re.match(r"(\d+)\.(\d+)", torch.__version__)
     if release is None or tuple(map(int, release.groups())) < _SOUND_TORCH:
-        raise ConfigError(f"torch {torch.__version__} is installed, which can run code of the files it loads; expected "
-                          f"{'.'.join(map(str, _SOUND_TORCH))} or later: pip install --upgrade torch, or save the tensors as "
+        raise ConfigError(f"torch {torch.__version__} is installed, which can run code of the "
+                          f"files it loads; expected {'.'.join(map(str, _SOUND_TORCH))} or "
+                          "later: pip install --upgrade torch, or save the tensors as "
                           "safetensors or npz")
     return torch
 
@@ -98,15 +105,17 @@ def array(where: str, value) -> np.ndarray:
         raise FileError(f"{where} holds a {type(value).__name__}; expected a tensor")
     # A tensor of repeated rows may be far larger than the file, and would fill the memory.
     if not value.is_nested and (value.layout != torch.strided or _is_expanded(value)):
-        raise FileError(f"{where} is a sparse or expanded tensor; expected a plain one, as from .to_dense() or .contiguous()")
+        raise FileError(f"{where} is a sparse or expanded tensor; expected a plain one, as from "
+                        ".to_dense() or .contiguous()")
     try:
         found = (value.float() if value.dtype == torch.bfloat16 else value).detach().numpy()
-    except (TypeError, RuntimeError):      # float8, quantised, nested, without data (meta), views of complex numbers
+    except (TypeError, RuntimeError):
+        # float8, quantised, nested, without data (meta), views of complex numbers
         found = np.zeros(0, complex)
     if found.dtype.kind not in "fiub":
         kind = "nested" if value.is_nested else "meta" if value.is_meta else value.dtype
-        raise FileError(f"{where} is a tensor of another kind ({kind}); expected a plain tensor of real or whole numbers, as "
-                        "from .float() or .long()")
+        raise FileError(f"{where} is a tensor of another kind ({kind}); expected a plain tensor "
+                        "of real or whole numbers, as from .float() or .long()")
     return found
 
 
@@ -114,22 +123,29 @@ def _is_expanded(value) -> bool:
     return not value.is_meta and value.nbytes > value.untyped_storage().nbytes()
 
 
-def draft_from_tensors(where: str, edges: np.ndarray, n_nodes: int | None, x, y, masks: dict, weights: list[str]) -> Draft:
-    """A draft of the usual fields: x (n, f), y (n,) or (n, c), masks {train_mask, ...} of (n,) or (n, n_splits).
+def draft_from_tensors(where: str, edges: np.ndarray, n_nodes: int | None, x, y, masks: dict,
+                       weights: list[str]) -> Draft:
+    """A draft of the usual fields: x (n, f), y (n,) or (n, c), masks {train_mask, ...} of (n,) or
+    (n, n_splits).
 
     Masks are arrays or tensors. weights: the names of fields that tell more of the edges.
     """
     if n_nodes is not None and n_nodes < 1:
-        raise FileError(f"{where}: num_nodes is {n_nodes}; expected the number of nodes, at least 1")
+        raise FileError(
+            f"{where}: num_nodes is {n_nodes}; expected the number of nodes, at least 1")
     if n_nodes is None:
-        n_nodes = next((len(value) for value in (x, y) if value is not None), int(edges.max(initial=-1)) + 1)
+        n_nodes = next((len(value) for value in (x, y) if value is not None),
+                       int(edges.max(initial=-1)) + 1)
     if edges.ndim != 2 or edges.shape[0] != 2 or edges.dtype.kind not in "iu":
-        raise FileError(f"{where}: edges are {edges.dtype} of shape {edges.shape}; expected two rows of node numbers")
+        raise FileError(f"{where}: edges are {edges.dtype} of shape {edges.shape}; expected two "
+                        "rows of node numbers")
     wrong = edges[(edges < 0) | (edges >= n_nodes)]
     if len(wrong):
-        raise FileError(f"{where}: there is an edge to node {wrong[0]}; expected ids in 0..{n_nodes - 1}")
+        raise FileError(f"{where}: there is an edge to node {wrong[0]}; expected ids in "
+                        f"0..{n_nodes - 1}")
     notes = [unused_weights(", ".join(weights), where)] if weights else []
-    return Draft(lambda: [(edges[0], edges[1])], n_nodes, features=None if x is None else checked_dense(f"{where} (x)", x, n_nodes),
+    return Draft(lambda: [(edges[0], edges[1])], n_nodes,
+                 features=None if x is None else checked_dense(f"{where} (x)", x, n_nodes),
                  labels=None if y is None else checked_labels(f"{where} (y)", y, n_nodes),
                  split=partial(_split, where, n_nodes, masks, notes) if masks else None,
                  source=os.path.basename(where), notes=notes)
@@ -141,15 +157,20 @@ def _split(where: str, n_nodes: int, masks: dict, notes: list[str]) -> np.ndarra
     if missing:
         notes.append(f"no {' and no '.join(missing)} in {os.path.basename(where)}: " +
                      ", ".join(f"nothing to {_USES[name]}" for name in missing))
-    found = {name: mask if isinstance(mask, np.ndarray) else array(f"{where} ({name})", mask) for name, mask in masks.items()}
-    return split_from_masks(where, n_nodes, *(found[name].T if name in found else np.zeros(n_nodes, bool) for name in MASKS))
+    found = {name: mask if isinstance(mask, np.ndarray) else array(f"{where} ({name})", mask)
+             for name, mask in masks.items()}
+    return split_from_masks(where, n_nodes, *(found[name].T if name in found
+                                              else np.zeros(n_nodes, bool) for name in MASKS))
 
 
 def tensors_of(graph: Graph) -> dict:
     """x, y and masks of a graph as tensors."""
     torch = package("torch")
-    features = graph.features.to_dense() if isinstance(graph.features, SparseRows) else graph.features
+    features = graph.features.to_dense() if isinstance(graph.features,
+                                                       SparseRows) else graph.features
     split = graph.split[0] if len(graph.split) == 1 else graph.split.T
     return {"x": torch.from_numpy(np.array(features)),
-            "y": torch.from_numpy(np.array(graph.labels, np.float32 if graph.multilabel else np.int64)),
-            **{f"{name}_mask": torch.from_numpy(np.ascontiguousarray(split == code)) for code, name in SPLIT_NAMES.items()}}
+            "y": torch.from_numpy(np.array(graph.labels,
+                                           np.float32 if graph.multilabel else np.int64)),
+            **{f"{name}_mask": torch.from_numpy(np.ascontiguousarray(split == code))
+               for code, name in SPLIT_NAMES.items()}}

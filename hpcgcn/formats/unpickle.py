@@ -1,7 +1,9 @@
-"""Pickles of arrays, sparse matrices and adjacency lists, read by an allow-list: nothing else is built, nothing is run.
+"""Pickles of arrays, sparse matrices and adjacency lists, read by an allow-list: nothing else is
+built, nothing is run.
 
-Names in a pickle lead to the inert stand-ins below, never to NumPy or SciPy: what a pickle describes is only
-written down, and made into arrays by this module after every part of it has been checked.
+Names in a pickle lead to the inert stand-ins below, never to NumPy or SciPy: what a pickle
+describes is only written down, and made into arrays by this module after every part of it has been
+checked.
 """
 
 from __future__ import annotations
@@ -18,11 +20,11 @@ from hpcgcn.formats.files import check_readable
 from hpcgcn.formats.pickle_size import check_pickle
 
 _NUMBERS = ("f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1")
-_OPCODES = frozenset("""PROTO FRAME STOP MARK POP POP_MARK DUP MEMOIZE PUT BINPUT LONG_BINPUT GET BINGET LONG_BINGET
-    GLOBAL STACK_GLOBAL REDUCE BUILD NEWOBJ NONE NEWTRUE NEWFALSE INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT
-    BINFLOAT STRING BINSTRING SHORT_BINSTRING BINBYTES SHORT_BINBYTES BINBYTES8 UNICODE BINUNICODE SHORT_BINUNICODE
-    BINUNICODE8 EMPTY_LIST LIST APPEND APPENDS EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 EMPTY_DICT DICT SETITEM
-    SETITEMS""".split())
+_OPCODES = frozenset("""PROTO FRAME STOP MARK POP POP_MARK DUP MEMOIZE PUT BINPUT LONG_BINPUT GET
+    BINGET LONG_BINGET GLOBAL STACK_GLOBAL REDUCE BUILD NEWOBJ NONE NEWTRUE NEWFALSE INT BININT
+    BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT STRING BINSTRING SHORT_BINSTRING BINBYTES
+    SHORT_BINBYTES BINBYTES8 UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8 EMPTY_LIST LIST
+    APPEND APPENDS EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 EMPTY_DICT DICT SETITEM SETITEMS""".split())
 
 
 @dataclass
@@ -73,13 +75,14 @@ def _latin_bytes(text="", encoding="latin1"):
     return str(text).encode("latin1")
 
 
-_ALLOWED = {
-    ("numpy", "dtype"): _DType, ("numpy", "ndarray"): _Array,
-    ("numpy.core.multiarray", "_reconstruct"): _reconstruct, ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
-    ("scipy.sparse.csr", "csr_matrix"): _Matrix, ("scipy.sparse._csr", "csr_matrix"): _Matrix,
-    ("collections", "defaultdict"): _defaultdict,
-    ("__builtin__", "list"): list, ("builtins", "list"): list,
-    ("_codecs", "encode"): _latin_bytes, ("__builtin__", "bytes"): _no_bytes, ("builtins", "bytes"): _no_bytes,
+_ALLOWED = {("numpy", "dtype"): _DType, ("numpy", "ndarray"): _Array,
+            ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
+            ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
+            ("scipy.sparse.csr", "csr_matrix"): _Matrix,
+            ("scipy.sparse._csr", "csr_matrix"): _Matrix,
+            ("collections", "defaultdict"): _defaultdict, ("__builtin__", "list"): list,
+            ("builtins", "list"): list, ("_codecs", "encode"): _latin_bytes,
+            ("__builtin__", "bytes"): _no_bytes, ("builtins", "bytes"): _no_bytes,
 }
 
 
@@ -92,7 +95,8 @@ class _AllowListUnpickler(pickle.Unpickler):
 
 
 def read_pickle(path: str | os.PathLike):
-    """The array, sparse matrix (Csr) or {node: [neighbours]} of a pickle; FileError for anything else."""
+    """The array, sparse matrix (Csr) or {node: [neighbours]} of a pickle; FileError for anything
+    else."""
     check_readable(path)
     with open(path, "rb") as file:
         data = file.read()
@@ -102,9 +106,11 @@ def read_pickle(path: str | os.PathLike):
         return _made(value, len(data))
     except FileError as error:
         raise FileError(f"{path}: {error}") from None
-    except Exception as error:  # noqa: BLE001 - a crafted pickle can make the unpickler fail in any way
-        raise FileError(f"{path} is refused: {printable(error, 200)}; expected a pickle of a NumPy array, a SciPy CSR matrix or a dictionary "
-                        "of lists, and nothing that could run code") from None
+    except Exception as error:  # noqa: BLE001
+        # a crafted pickle can make the unpickler fail in any way
+        raise FileError(f"{path} is refused: {printable(error, 200)}; expected a pickle of a "
+                        "NumPy array, a SciPy CSR matrix or a dictionary of lists, and nothing "
+                        "that could run code") from None
 
 
 def _made(value, n_bytes: int):
@@ -115,13 +121,17 @@ def _made(value, n_bytes: int):
     if isinstance(value, dict):
         _check_rows(value, n_bytes)
         return value
-    raise FileError(f"it holds a {type(value).__name__.lstrip('_')}; expected an array, a sparse matrix or adjacency lists")
+    raise FileError(f"it holds a {type(value).__name__.lstrip('_')}; expected an array, a sparse "
+                    "matrix or adjacency lists")
 
 
 def _check_rows(rows: dict, n_bytes: int):
-    """Every neighbour takes a byte at least, unless rows are one and the same list, to be built up in memory."""
-    if not all(isinstance(row, (list, tuple)) for row in rows.values()) or sum(map(len, rows.values())) > n_bytes:
-        raise FileError("it holds no adjacency lists, or more of them than fit into it; expected {node: [neighbours]}")
+    """Every neighbour takes a byte at least, unless rows are one and the same list, to be built up
+    in memory."""
+    if not all(isinstance(row, (list, tuple))
+               for row in rows.values()) or sum(map(len, rows.values())) > n_bytes:
+        raise FileError("it holds no adjacency lists, or more of them than fit into it; expected "
+                        "{node: [neighbours]}")
 
 
 def _array(array: _Array) -> np.ndarray:
@@ -142,10 +152,12 @@ def _matrix(matrix: _Matrix) -> Csr:
     fields = matrix.state
     indptr, indices, values = (_array(fields[name]) for name in ("indptr", "indices", "data"))
     shape = tuple(int(n) for n in fields.get("_shape", fields.get("shape")))
-    sound = (len(shape) == 2 and indptr.ndim == indices.ndim == values.ndim == 1 and len(indices) == len(values)
-             and indptr.dtype.kind in "iu" and indices.dtype.kind in "iu" and len(indptr) == shape[0] + 1
-             and indptr[0] == 0 and indptr[-1] == len(indices) and (np.diff(indptr.astype(np.int64)) >= 0).all()
+    sound = (len(shape) == 2 and indptr.ndim == indices.ndim == values.ndim == 1
+             and len(indices) == len(values) and indptr.dtype.kind in "iu"
+             and indices.dtype.kind in "iu" and len(indptr) == shape[0] + 1 and indptr[0] == 0
+             and indptr[-1] == len(indices) and (np.diff(indptr.astype(np.int64)) >= 0).all()
              and (not len(indices) or (indices.min() >= 0 and indices.max() < shape[1])))
     if not sound:
-        raise FileError("a sparse matrix whose row ends or columns do not fit its shape; expected a sound CSR matrix")
+        raise FileError("a sparse matrix whose row ends or columns do not fit its shape; "
+                        "expected a sound CSR matrix")
     return Csr(indptr.astype(np.int64), indices.astype(np.int32), values, shape)

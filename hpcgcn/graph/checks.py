@@ -1,4 +1,5 @@
-"""Whether a graph can be used: each check yields what is wrong, in words for its owner, in bounded memory.
+"""Whether a graph can be used: each check yields what is wrong, in words for its owner, in bounded
+memory.
 
 The same checks serve arrays and HDF5 datasets, so a file is verified without loading it.
 """
@@ -23,7 +24,8 @@ _INDPTR_ROWS = PIECE_BYTES // 8
 
 
 def validate_graph(graph: Graph, need_train: bool = True):
-    """Raise GraphError if the graph cannot be trained on (or, without need_train, not even be evaluated)."""
+    """Raise GraphError if the graph cannot be trained on (or, without need_train, not even be
+    evaluated)."""
     found = list(itertools.islice(graph_problems(graph, need_train), _MOST_SHOWN))
     if found:
         raise GraphError("this graph cannot be used: " + "; ".join(found))
@@ -31,11 +33,13 @@ def validate_graph(graph: Graph, need_train: bool = True):
 
 def graph_problems(graph: Graph, need_train: bool = False) -> Iterator[str]:
     """All that is wrong with a graph (arrays or datasets)."""
-    shape_problems = list(_shape_problems(graph)) or list(indptr_problems(graph.indptr, len(graph.indices), "indptr"))
+    shape_problems = (list(_shape_problems(graph))
+                      or list(indptr_problems(graph.indptr, len(graph.indices), "indptr")))
     if shape_problems:
         yield from shape_problems        # what follows would only stumble over them
         return
-    yield from edge_problems(graph.indptr, graph.indices, graph.n_nodes, symmetric=not graph.directed)
+    yield from edge_problems(graph.indptr, graph.indices, graph.n_nodes,
+                             symmetric=not graph.directed)
     yield from feature_problems(graph.features)
     yield from label_problems(graph.labels, graph.n_classes)
     for number, row in enumerate(graph.split):
@@ -47,7 +51,8 @@ def graph_problems(graph: Graph, need_train: bool = False) -> Iterator[str]:
 def indptr_problems(indptr, n_entries: int, name: str) -> Iterator[str]:
     """Row ends that do not start at 0, fall, or do not end at the number of entries."""
     if indptr[0] != 0 or indptr[-1] != n_entries:
-        yield f"{name} runs from {indptr[0]} to {indptr[-1]}, not from 0 to the number of entries ({n_entries})"
+        yield (f"{name} runs from {indptr[0]} to {indptr[-1]}, not from 0 to the number of "
+               f"entries ({n_entries})")
     for rows in pieces(len(indptr) - 1, 8):
         ends = indptr[rows.start:rows.stop + 1]
         falls = np.flatnonzero(ends[1:] < ends[:-1])       # differences may overflow
@@ -56,8 +61,10 @@ def indptr_problems(indptr, n_entries: int, name: str) -> Iterator[str]:
             return
 
 
-def edge_problems(indptr, indices, n_nodes: int, first_row: int = 0, symmetric: bool = False) -> Iterator[str]:
-    """Neighbours out of range, self loops, rows not sorted or with duplicates, edges there one way only.
+def edge_problems(indptr, indices, n_nodes: int, first_row: int = 0,
+                  symmetric: bool = False) -> Iterator[str]:
+    """Neighbours out of range, self loops, rows not sorted or with duplicates, edges there one way
+    only.
 
     first_row is the node of row 0, for the rows of one part.
     """
@@ -65,21 +72,24 @@ def edge_problems(indptr, indices, n_nodes: int, first_row: int = 0, symmetric: 
     for rows, columns in _edge_blocks(indptr, indices, first_row):
         outside = np.flatnonzero((columns < 0) | (columns >= n_nodes))
         if len(outside):
-            yield (f"neighbour ids must be in 0..{n_nodes - 1}, but node {rows[outside[0]]} has the neighbour "
-                   f"{columns[outside[0]]}: renumber the nodes")
+            yield (f"neighbour ids must be in 0..{n_nodes - 1}, but node {rows[outside[0]]} has "
+                   f"the neighbour {columns[outside[0]]}: renumber the nodes")
             return
         loops = np.flatnonzero(rows == columns)
         if len(loops):
-            yield f"node {rows[loops[0]]} is its own neighbour: drop self loops, the models add theirs"
+            yield (f"node {rows[loops[0]]} is its own neighbour: drop self loops, the models add "
+                   "theirs")
             return
         unsorted = np.flatnonzero((columns[1:] <= columns[:-1]) & (rows[1:] == rows[:-1]))
         if len(unsorted):
-            yield f"the neighbours of node {rows[unsorted[0]]} are not sorted, or one is there twice: sort, then merge"
+            yield (f"the neighbours of node {rows[unsorted[0]]} are not sorted, or one is there "
+                   "twice: sort, then merge")
             return
         if symmetric:
             balance += _one_way_balance(rows, columns)
     if balance % 2 ** 64:
-        yield "the graph is called undirected, but some edges are there one way only: add the others, or set directed"
+        yield ("the graph is called undirected, but some edges are there one way only: add the "
+               "others, or set directed")
 
 
 def feature_problems(features) -> Iterator[str]:
@@ -105,8 +115,8 @@ def label_problems(labels, n_classes: int) -> Iterator[str]:
         block = labels[rows]
         if block.size and (block.min() < lowest or block.max() > highest):
             row = int(np.argwhere((block < lowest) | (block > highest))[0][0])
-            yield (f"labels must be in {lowest}..{highest}, but node {rows.start + row} has {block[row].max()}: "
-                   "check the number of classes")
+            yield (f"labels must be in {lowest}..{highest}, but node {rows.start + row} has "
+                   f"{block[row].max()}: check the number of classes")
             return
 
 
@@ -116,7 +126,8 @@ def split_problems(split, labels, number: int = 0, need_train: bool = False) -> 
     for rows in pieces(len(split), 8):
         codes = split[rows]
         if codes.size and codes.max() > TEST:
-            yield f"split {number} has the code {codes.max()}; known are 0 unused, 1 train, 2 val, 3 test"
+            yield (f"split {number} has the code {codes.max()}; known are 0 unused, 1 train, 2 "
+                   "val, 3 test")
             return
         n_train += np.count_nonzero(codes == TRAIN)
         if labels.ndim == 1 and ((codes > 0) & (labels[rows] < 0)).any():
@@ -135,7 +146,8 @@ def name_problems(names) -> Iterator[str]:
         try:
             np.char.decode(names[rows], "utf-8")
         except UnicodeDecodeError:
-            yield f"node_names of the nodes {rows.start}..{rows.stop - 1} hold bytes that are not UTF-8"
+            yield (f"node_names of the nodes {rows.start}..{rows.stop - 1} hold bytes that are "
+                   "not UTF-8")
             return
 
 
@@ -157,7 +169,8 @@ def permutation_problems(ids, n_nodes: int, name: str = "original_ids") -> Itera
         block = ids[rows]
         seen[block[(block >= 0) & (block < n_nodes)]] = True
     if len(ids) != n_nodes or not seen.all():
-        yield f"{name} are not a permutation of the nodes: some are missing, negative, too large or there twice"
+        yield (f"{name} are not a permutation of the nodes: some are missing, negative, too "
+               "large or there twice")
 
 
 def offset_problems(offsets: np.ndarray, n_nodes: int) -> Iterator[str]:
@@ -170,9 +183,11 @@ def offset_problems(offsets: np.ndarray, n_nodes: int) -> Iterator[str]:
 
 
 def part_balance(part: Part) -> np.ndarray:
-    """Two numbers whose sums over all parts, modulo 2^64, are 0 if no rank's part contradicts another's.
+    """Two numbers whose sums over all parts, modulo 2^64, are 0 if no rank's part contradicts
+    another's.
 
-    The first tells whether original_ids are a permutation, the second whether undirected edges are there both ways.
+    The first tells whether original_ids are a permutation, the second whether undirected edges are
+    there both ways.
     """
     own = np.arange(part.offsets[part.rank], part.offsets[part.rank + 1])
     edges = 0
@@ -190,14 +205,17 @@ def _shape_problems(graph: Graph) -> Iterator[str]:
     n_nodes = graph.n_nodes
     for name, length in (("features", graph.features.shape[0]), ("labels", graph.labels.shape[0]),
                          ("split", graph.split.shape[-1]),
-                         ("node_names", n_nodes if graph.node_names is None else len(graph.node_names))):
+                         ("node_names",
+                          n_nodes if graph.node_names is None else len(graph.node_names))):
         if length != n_nodes:
-            yield f"{name} are for {length} nodes, but indptr says {n_nodes}: all must be of the same length"
+            yield (f"{name} are for {length} nodes, but indptr says {n_nodes}: all must be of "
+                   "the same length")
     for name in ("indptr", "indices"):
         if getattr(graph, name).dtype.kind not in "iu":
             yield f"{name} must be integers, not {getattr(graph, name).dtype}"
     if graph.split.ndim != 2 or graph.split.shape[0] < 1:
-        yield f"split must be of shape (n_splits, n_nodes) with at least one split, not {graph.split.shape}"
+        yield ("split must be of shape (n_splits, n_nodes) with at least one split, not "
+               f"{graph.split.shape}")
     if graph.n_classes < 1:
         yield f"n_classes is {graph.n_classes}: at least one class is needed"
     if graph.multilabel and graph.labels.shape[1] != graph.n_classes:
@@ -205,13 +223,15 @@ def _shape_problems(graph: Graph) -> Iterator[str]:
 
 
 def _sparse_feature_problems(features: SparseRows) -> Iterator[str]:
-    problems = list(indptr_problems(features.indptr, len(features.indices), "indptr of the sparse features"))
+    problems = list(indptr_problems(features.indptr, len(features.indices),
+                                    "indptr of the sparse features"))
     yield from problems
     for part in pieces(0 if problems else len(features.indices), 4):
         columns = features.indices[part]
         if columns.min() < 0 or columns.max() >= features.n_columns:
-            yield (f"sparse features have the column {columns.max() if columns.min() >= 0 else columns.min()}, "
-                   f"but columns are 0..{features.n_columns - 1}")
+            yield ("sparse features have the column "
+                   f"{columns.max() if columns.min() >= 0 else columns.min()}, but columns are "
+                   f"0..{features.n_columns - 1}")
             return
         if features.values is not None \
                 and not (np.abs(features.values[part]) <= LARGEST_FEATURE).all():
@@ -226,11 +246,13 @@ def _edge_blocks(indptr, indices, first_row: int) -> Iterator[tuple[np.ndarray, 
         ends = indptr[start:start + _INDPTR_ROWS + 1]
         for block in row_blocks(ends):
             own = ends[block.start:block.stop + 1]
-            yield row_numbers(own, first_row + start + block.start), indices[int(own[0]):int(own[-1])]
+            yield row_numbers(own,
+                              first_row + start + block.start), indices[int(own[0]):int(own[-1])]
 
 
 def _one_way_balance(rows: np.ndarray, columns: np.ndarray) -> int:
-    """Hashes of edges that go up, minus those of edges that go down, modulo 2^64; 0 over a symmetric graph."""
+    """Hashes of edges that go up, minus those of edges that go down, modulo 2^64; 0 over a
+    symmetric graph."""
     mixed = _mixed(np.minimum(rows, columns), np.maximum(rows, columns))
     up = columns > rows
     return (int(mixed[up].sum()) - int(mixed[~up].sum())) % 2 ** 64

@@ -1,4 +1,5 @@
-"""Connected components in bounded memory: labels fall to the smallest node that can be reached, directions ignored."""
+"""Connected components in bounded memory: labels fall to the smallest node that can be reached,
+directions ignored."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ def largest_component(indptr: np.ndarray, indices) -> np.ndarray:
 
 
 def _hook(parent: np.ndarray, indptr: np.ndarray, indices) -> bool:
-    """Hang the root of one end of every edge under the root of the other, if that is smaller; False if none was hung."""
+    """Hang the root of one end of every edge under the root of the other, if that is smaller; False
+    if none was hung."""
     changed = False
     for rows, columns in _edges(indptr, indices):
         left, right = parent[rows], parent[columns]

@@ -1,4 +1,5 @@
-"""The datasets that graph and partition files have in common: written from a Graph, seen again as a Graph."""
+"""The datasets that graph and partition files have in common: written from a Graph, seen again as a
+Graph."""
 
 from __future__ import annotations
 
@@ -14,18 +15,21 @@ from hpcgcn.graph.datasets import pieces, read_json, write_array, write_json, wr
 
 
 def write_contents(file: h5py.File, graph: Graph, order: np.ndarray | None = None):
-    """Write all arrays of a graph; with `order`, node order[i] of the graph becomes node i of the file."""
+    """Write all arrays of a graph; with `order`, node order[i] of the graph becomes node i of the
+    file."""
     dtype = index_dtype(graph.n_nodes)
     if order is None:
         write_array(file, "indptr", graph.indptr, np.int64)
         write_array(file, "indices", graph.indices, dtype)
     else:
         write_array(file, "indptr", take_indptr(graph.indptr, order), np.int64)
-        write_pieces(file, "indices", graph.indices.shape, dtype, permuted_indices(graph.indptr, graph.indices, order))
+        write_pieces(file, "indices", graph.indices.shape, dtype,
+                     permuted_indices(graph.indptr, graph.indices, order))
     _write_features(file, graph.features, order)
     _write_rows(file, "labels", graph.labels, np.uint8 if graph.multilabel else np.int32, order)
     split = np.atleast_2d(graph.split)
-    write_pieces(file, "split", split.shape, np.uint8, ((row if order is None else row[order])[None] for row in split))
+    write_pieces(file, "split", split.shape, np.uint8,
+                 ((row if order is None else row[order])[None] for row in split))
     if graph.node_names is not None:
         names = _storable_names(graph.node_names)
         _write_rows(file, "node_names", names, names.dtype, order)
@@ -37,27 +41,33 @@ def shape_facts(graph: Graph) -> dict:
     """The sizes and kinds of a graph's contents, as file attributes."""
     sparse = isinstance(graph.features, SparseRows)
     split = np.atleast_2d(graph.split)
-    counts = [{name: int(np.count_nonzero(row == code)) for code, name in SPLIT_NAMES.items()} for row in split]
+    counts = [{name: int(np.count_nonzero(row == code)) for code, name in SPLIT_NAMES.items()}
+              for row in split]
     return {"n_nodes": graph.n_nodes, "n_edges": graph.n_edges, "n_features": graph.n_features,
-            "n_classes": int(graph.n_classes), "n_splits": len(split), "directed": bool(graph.directed),
+            "n_classes": int(graph.n_classes), "n_splits": len(split),
+            "directed": bool(graph.directed),
             "multilabel": graph.multilabel, "sparse_features": sparse,
             "feature_dtype": "float32" if sparse else np.dtype(_feature_dtype(graph.features)).name,
             "split_counts": json.dumps(counts)}
 
 
 def lazy_graph(file: h5py.File) -> Graph:
-    """The graph of an open file, with datasets in place of arrays: nothing but `extra` is read yet."""
-    return Graph(indptr=file["indptr"], indices=file["indices"], features=lazy_features(file["features"]),
+    """The graph of an open file, with datasets in place of arrays: nothing but `extra` is read
+    yet."""
+    return Graph(indptr=file["indptr"], indices=file["indices"],
+                 features=lazy_features(file["features"]),
                  labels=file["labels"], split=file["split"], n_classes=int(file.attrs["n_classes"]),
                  directed=bool(file.attrs["directed"]), node_names=file.get("node_names"),
-                 source=file.attrs["source"], extra=read_json(file["extra"]) if "extra" in file else {})
+                 source=file.attrs["source"],
+                 extra=read_json(file["extra"]) if "extra" in file else {})
 
 
 def lazy_features(item: h5py.Dataset | h5py.Group):
     """Features as they are in the file: a dataset, or sparse rows of datasets."""
     if isinstance(item, h5py.Dataset):
         return item
-    return SparseRows(item["indptr"], item["indices"], item.get("values"), int(item.attrs["n_columns"]))
+    return SparseRows(item["indptr"], item["indices"], item.get("values"),
+                      int(item.attrs["n_columns"]))
 
 
 def read_feature_rows(features, start: int, stop: int):
@@ -73,8 +83,8 @@ def read_feature_rows(features, start: int, stop: int):
 def reordered(graph: Graph, order: np.ndarray) -> Graph:
     """A copy of a graph in memory whose node i is node order[i] of the graph."""
     sparse = isinstance(graph.features, SparseRows)
-    return replace(graph, indptr=take_indptr(graph.indptr, order),
-                   indices=np.concatenate(list(permuted_indices(graph.indptr, graph.indices, order))),
+    return replace(graph, indptr=take_indptr(graph.indptr, order), indices=np.concatenate(
+        list(permuted_indices(graph.indptr, graph.indices, order))),
                    features=graph.features.take(order) if sparse else graph.features[order],
                    labels=graph.labels[order], split=graph.split[:, order],
                    node_names=None if graph.node_names is None else graph.node_names[order])
@@ -89,11 +99,13 @@ def _write_features(file: h5py.File, features, order):
     order = np.arange(features.shape[0]) if order is None else order
     ends = take_indptr(features.indptr, order)
     write_array(group, "indptr", ends, np.int64)
-    for name, array, dtype in (("indices", features.indices, np.int32), ("values", features.values, np.float32)):
+    for name, array, dtype in (("indices", features.indices, np.int32),
+                               ("values", features.values, np.float32)):
         if array is not None:
-            write_pieces(group, name, array.shape, dtype, (
-                array[entry_positions(features.indptr, order[block], ends[block.start:block.stop + 1])]
-                for block in row_blocks(ends)))
+            write_pieces(group, name, array.shape, dtype,
+                         (array[entry_positions(features.indptr, order[block],
+                                                ends[block.start:block.stop + 1])]
+                          for block in row_blocks(ends)))
 
 
 def _write_rows(file: h5py.File, name: str, array: np.ndarray, dtype, order):
@@ -102,7 +114,8 @@ def _write_rows(file: h5py.File, name: str, array: np.ndarray, dtype, order):
         write_array(file, name, array, dtype)
         return
     row_bytes = array.dtype.itemsize * int(np.prod(array.shape[1:]))
-    write_pieces(file, name, array.shape, dtype, (array[order[rows]] for rows in pieces(len(order), row_bytes)))
+    write_pieces(file, name, array.shape, dtype,
+                 (array[order[rows]] for rows in pieces(len(order), row_bytes)))
 
 
 def _feature_dtype(features: np.ndarray):

@@ -1,4 +1,5 @@
-"""Compressed sparse rows as plain arrays: taking, relabelling and walking through rows in bounded memory."""
+"""Compressed sparse rows as plain arrays: taking, relabelling and walking through rows in bounded
+memory."""
 
 from __future__ import annotations
 
@@ -44,12 +45,16 @@ def take_indptr(indptr: np.ndarray, order: np.ndarray) -> np.ndarray:
 
 
 def entry_positions(indptr: np.ndarray, order: np.ndarray, taken: np.ndarray) -> np.ndarray:
-    """Where the entries of the rows `order` are; `taken` is take_indptr(indptr, order), from any start."""
-    return np.repeat(indptr[order] - (taken[:-1] - taken[0]), np.diff(taken)) + np.arange(taken[-1] - taken[0])
+    """Where the entries of the rows `order` are; `taken` is take_indptr(indptr, order), from any
+    start."""
+    return np.repeat(indptr[order] - (taken[:-1] - taken[0]),
+                     np.diff(taken)) + np.arange(taken[-1] - taken[0])
 
 
-def permuted_indices(indptr: np.ndarray, indices: np.ndarray, order: np.ndarray) -> Iterator[np.ndarray]:
-    """The entries of a square CSR with rows and columns renumbered (new row i is old row order[i]), piece by piece.
+def permuted_indices(indptr: np.ndarray, indices: np.ndarray,
+                     order: np.ndarray) -> Iterator[np.ndarray]:
+    """The entries of a square CSR with rows and columns renumbered (new row i is old row order[i]),
+    piece by piece.
 
     Every row of the result is sorted. take_indptr(indptr, order) gives the rows' ends.
     """
@@ -63,7 +68,8 @@ def permuted_indices(indptr: np.ndarray, indices: np.ndarray, order: np.ndarray)
         yield (keys % n_nodes).astype(index_dtype(n_nodes))
 
 
-def csr_from_edges(n_nodes: int, sources, targets, undirected: bool) -> tuple[np.ndarray, np.ndarray]:
+def csr_from_edges(n_nodes: int, sources, targets,
+                   undirected: bool) -> tuple[np.ndarray, np.ndarray]:
     """(indptr, indices) of the edges source -> target: row v lists the in-neighbours of v.
 
     Self loops and duplicates are dropped; undirected: every edge is added the other way too.
@@ -100,9 +106,11 @@ def sort_distinct(keys: np.ndarray) -> np.ndarray:
 
 
 def csr_from_keys(n_nodes: int, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(indptr, indices) of the entries with these keys, in any order and with duplicates; sorts `keys` itself."""
+    """(indptr, indices) of the entries with these keys, in any order and with duplicates; sorts
+    `keys` itself."""
     keys = sort_distinct(keys)
-    indptr = np.searchsorted(keys, np.arange(n_nodes + 1, dtype=np.int64) * n_nodes).astype(np.int64)
+    indptr = np.searchsorted(keys,
+                             np.arange(n_nodes + 1, dtype=np.int64) * n_nodes).astype(np.int64)
     indices = np.empty(len(keys), index_dtype(n_nodes))
     for start in range(0, len(keys), BLOCK_EDGES):
         indices[start:start + BLOCK_EDGES] = keys[start:start + BLOCK_EDGES] % n_nodes

@@ -13,7 +13,8 @@ SPLIT_NAMES = {TRAIN: "train", VAL: "val", TEST: "test"}
 
 @dataclass
 class SparseRows:
-    """Sparse features: row i holds columns indices[indptr[i]:indptr[i+1]]; no values means all ones."""
+    """Sparse features: row i holds columns indices[indptr[i]:indptr[i+1]]; no values means all
+    ones."""
 
     indptr: np.ndarray                 # (n + 1,) int64
     indices: np.ndarray                # (nnz,) int32
@@ -29,7 +30,8 @@ class SparseRows:
         """The rows start:stop, as views."""
         first, last = self.indptr[start], self.indptr[stop]
         values = None if self.values is None else self.values[first:last]
-        return SparseRows(self.indptr[start:stop + 1] - first, self.indices[first:last], values, self.n_columns)
+        return SparseRows(self.indptr[start:stop + 1] - first, self.indices[first:last], values,
+                          self.n_columns)
 
     def take(self, order: np.ndarray) -> SparseRows:
         """The rows in the given order, copied."""
@@ -54,13 +56,14 @@ class Graph:
     indptr: np.ndarray                 # (n_nodes + 1,) int64
     indices: np.ndarray                # (n_edges,) int32, or int64 where n_nodes needs it
     features: np.ndarray | SparseRows  # (n_nodes, n_features) float32 or float16, or sparse rows
-    labels: np.ndarray                 # (n_nodes,) int32 with -1 = no label, or (n_nodes, n_classes) uint8
+    labels: np.ndarray  # (n_nodes,) int32 with -1 = no label, or (n_nodes, n_classes) uint8
     split: np.ndarray                  # (n_splits, n_nodes) uint8 of the codes above
     n_classes: int
     directed: bool = False             # False: every edge is there both ways
     node_names: np.ndarray | None = None   # (n_nodes,) the user's own ids, int64 or bytes, or None
     source: str = ""                   # where it came from, for people
-    extra: dict = field(default_factory=dict)   # further facts to keep: column names, id columns, class names
+    # further facts to keep: column names, id columns, class names
+    extra: dict = field(default_factory=dict)
     uuid: str = ""                     # of the file it was written to or read from, or ""
 
     @property
@@ -88,17 +91,18 @@ class Graph:
 class Part:
     """What one rank owns: a contiguous run of nodes in the order of the partition file."""
 
-    offsets: np.ndarray                # (n_parts + 1,) int64: part p owns nodes offsets[p]:offsets[p + 1]
+    offsets: np.ndarray  # (n_parts + 1,) int64: part p owns nodes offsets[p]:offsets[p + 1]
     rank: int
     indptr: np.ndarray                 # (n_owned + 1,) int64
-    indices: np.ndarray                # (n_local_edges,) in-neighbours as GLOBAL ids in the file's order
+    indices: np.ndarray  # (n_local_edges,) in-neighbours as GLOBAL ids in the file's order
     features: np.ndarray | SparseRows  # (n_owned, n_features)
     labels: np.ndarray                 # (n_owned,) int32 or (n_owned, n_classes) uint8
     split: np.ndarray                  # (n_owned,) uint8: the one split that was asked for
-    original_ids: np.ndarray           # (n_owned,) int64: ids in the graph file; all random draws use these
+    original_ids: np.ndarray  # (n_owned,) int64: ids in the graph file; all random draws use these
     n_classes: int
     directed: bool
-    chunks: np.ndarray | None = None   # (n_chunks + 1,) where each chunk begins, counted from this part's first node
+    # (n_chunks + 1,) where each chunk begins, counted from this part's first node
+    chunks: np.ndarray | None = None
 
     @property
     def n_parts(self) -> int:

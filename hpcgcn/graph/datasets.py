@@ -1,7 +1,9 @@
-"""HDF5 datasets with a checksum: arrays are written and verified piece by piece, so memory stays bounded.
+"""HDF5 datasets with a checksum: arrays are written and verified piece by piece, so memory stays
+bounded.
 
-Every dataset is contiguous and uncompressed (slices are read at disk speed) and has the attribute `crc32`: zlib's
-CRC-32 of its bytes in C order. A file's `checksum` is the SHA-256 over the name, type, shape and CRC of all datasets.
+Every dataset is contiguous and uncompressed (slices are read at disk speed) and has the attribute
+`crc32`: zlib's CRC-32 of its bytes in C order. A file's `checksum` is the SHA-256 over the name,
+type, shape and CRC of all datasets.
 """
 
 from __future__ import annotations
@@ -64,7 +66,8 @@ def read_json(dataset: h5py.Dataset) -> dict:
     except ValueError as error:
         raise ValueError(f"{dataset.name} is {error}; expected a JSON object in UTF-8") from None
     if not isinstance(value, dict):
-        raise ValueError(f"{dataset.name} is JSON of type {type(value).__name__}; expected an object")
+        raise ValueError(f"{dataset.name} is JSON of type {type(value).__name__}; expected an "
+                         "object")
     return value
 
 
@@ -85,17 +88,21 @@ def read_array(dataset: h5py.Dataset) -> np.ndarray:
 
 
 def checksum_problems(file: h5py.File) -> Iterator[str]:
-    """Datasets whose bytes are not those that were written, and whether any is missing or has been added."""
+    """Datasets whose bytes are not those that were written, and whether any is missing or has been
+    added."""
     for dataset in all_datasets(file):
         if "crc32" in dataset.attrs and _crc(dataset) != int(dataset.attrs["crc32"]):
             yield _CHANGED.format(dataset.name)
     if "checksum" in file.attrs and content_checksum(file) != file.attrs["checksum"]:
-        yield "the datasets are not those that the file was written with (checksum of the whole file)"
+        yield ("the datasets are not those that the file was written with (checksum of the whole "
+               "file)")
 
 
 def content_checksum(file: h5py.File) -> str:
-    """SHA-256, as hexadecimal digits, over name, type, shape and CRC of all datasets: equal for equal contents."""
-    lines = [f"{d.name} {d.dtype.str} {d.shape} {int(d.attrs.get('crc32', 0))}" for d in all_datasets(file)]
+    """SHA-256, as hexadecimal digits, over name, type, shape and CRC of all datasets: equal for
+    equal contents."""
+    lines = [f"{d.name} {d.dtype.str} {d.shape} {int(d.attrs.get('crc32', 0))}"
+             for d in all_datasets(file)]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 

@@ -16,13 +16,16 @@ from hpcgcn.graph.verify import problems
 def describe(path: str | os.PathLike) -> dict:
     """Header, datasets, size, contents and problems of a file; FileError if it cannot be opened.
 
-    `problems` is empty if the file is sound; `contents` are counted from the arrays, and are left out if it is not.
+    `problems` is empty if the file is sound; `contents` are counted from the arrays, and are left
+    out if it is not.
     """
     with examine(path) as held:
-        facts = {"path": str(path), "header": held.facts, "bytes": os.path.getsize(path), "problems": problems(held), "datasets": []}
+        facts = {"path": str(path), "header": held.facts, "bytes": os.path.getsize(path),
+                 "problems": problems(held), "datasets": []}
         if not held.problems:
-            facts["datasets"] = [{"name": item.name, "dtype": str(item.dtype), "shape": list(item.shape),
-                                  "bytes": item.size * item.dtype.itemsize} for item in all_datasets(held.file)]
+            facts["datasets"] = [
+                {"name": item.name, "dtype": str(item.dtype), "shape": list(item.shape),
+                 "bytes": item.size * item.dtype.itemsize} for item in all_datasets(held.file)]
         if not facts["problems"]:
             facts["contents"] = {name: value for describer in CONTENTS.get(held.kind, ())
                                  for name, value in describer(held.file).items()}

@@ -1,4 +1,5 @@
-"""From a graph file to a partition file: partition, order the nodes, write, and say what it costs."""
+"""From a graph file to a partition file: partition, order the nodes, write, and say what it
+costs."""
 
 from __future__ import annotations
 
@@ -15,9 +16,11 @@ from hpcgcn.graph.store import write_partition
 
 def default_partition_path(graph_path: str | os.PathLike, n_parts: int, method: str = "metis",
                            objective: str = "volume") -> Path:
-    """Where the partition of a graph file is kept: <stem>-<P>.h5 beside it; other methods than the default are named."""
+    """Where the partition of a graph file is kept: <stem>-<P>.h5 beside it; other methods than the
+    default are named."""
     path = Path(graph_path)
-    suffix = {("metis", "volume"): "", ("metis", "cut"): "-cut"}.get((method, objective), f"-{method}")
+    suffix = {("metis", "volume"): "", ("metis", "cut"): "-cut"}.get((method, objective),
+                                                                     f"-{method}")
     return path.with_name(f"{path.stem}-{n_parts}{suffix}.h5")
 
 
@@ -30,8 +33,9 @@ def divide(graph: Graph, path: str | os.PathLike, n_parts: int, method: str = "m
     """
     assignment = partition_graph(graph, n_parts, method, objective, balance, seed)
     costs = statistics(graph, assignment)
-    settings = {"n_parts": n_parts, "method": method, "objective": objective, "balance": balance, "reorder": reorder,
-                "seed": seed, "statistics": {name: value for name, value in costs.items() if name != "parts"}}
+    settings = {"n_parts": n_parts, "method": method, "objective": objective, "balance": balance,
+                "reorder": reorder, "seed": seed,
+                "statistics": {name: value for name, value in costs.items() if name != "parts"}}
     write_partition(path, graph, assignment, settings=settings, command=command,
                     order=local_order(graph, assignment, reorder), replaces=replaces,
                     inputs=inputs)

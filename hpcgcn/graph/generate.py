@@ -1,4 +1,5 @@
-"""Made graphs: a degree-corrected stochastic block model, R-MAT and a grid; the same seed gives the same graph."""
+"""Made graphs: a degree-corrected stochastic block model, R-MAT and a grid; the same seed gives the
+same graph."""
 
 from __future__ import annotations
 
@@ -23,16 +24,18 @@ _ROUNDS = 40               # of drawing again what turned out to be duplicates
 _TOLERANCE = 0.002         # of the edges that may be missing in the end
 
 
-def generate_sbm(n_nodes: int, degree: float, n_features: int, n_classes: int, seed: int, homophily: float = 0.8,
-                 feature_noise: float = 1.2, power: float = 2.5, train: float = 0.6, val: float = 0.2,
+def generate_sbm(n_nodes: int, degree: float, n_features: int, n_classes: int, seed: int,
+                 homophily: float = 0.8, feature_noise: float = 1.2, power: float = 2.5,
+                 train: float = 0.6, val: float = 0.2,
                  label_noise: float = 0.05, communities: int = 1) -> Graph:
     """A degree-corrected stochastic block model whose blocks belong to classes.
 
-    degree: mean number of neighbours. homophily: share of the edges that stay within a block. power: exponent of the
-    degree distribution, p(d) ~ d^-power. feature_noise: standard deviation of every feature around its class's mean,
-    where the means are random unit vectors. label_noise: share of the nodes with the label of another class, which
-    bounds the accuracy that can be reached. communities: blocks per class; more of them make a graph that partitions
-    and orders well, as real ones do.
+    degree: mean number of neighbours. homophily: share of the edges that stay within a block.
+    power: exponent of the degree distribution, p(d) ~ d^-power. feature_noise: standard deviation
+    of every feature around its class's mean, where the means are random unit vectors. label_noise:
+    share of the nodes with the label of another class, which bounds the accuracy that can be
+    reached. communities: blocks per class; more of them make a graph that partitions and orders
+    well, as real ones do.
     """
     _check_sizes(n_nodes, degree, n_features, n_classes, train, val)
     _check(0 <= homophily <= 1, f"homophily is {homophily}: it is a share, between 0 and 1")
@@ -40,12 +43,14 @@ def generate_sbm(n_nodes: int, degree: float, n_features: int, n_classes: int, s
     _check(0 <= label_noise < 1, f"label_noise is {label_noise}: it is a share, from 0 to below 1")
     n_blocks = n_classes * communities
     _check(communities >= 1 and n_blocks <= n_nodes,
-           f"{communities} communities in each of {n_classes} classes: at least 1, and at most {n_nodes} in all")
+           f"{communities} communities in each of {n_classes} classes: at least 1, and at most "
+           f"{n_nodes} in all")
     rng = np.random.default_rng(seed)
     blocks = rng.permutation(np.arange(n_nodes) % n_blocks).astype(np.int32)
     classes = blocks % n_classes
     table = _BlockTable(blocks, n_blocks, _power_law_weights(rng, n_nodes, degree, power))
-    csr = _random_graph(n_nodes, degree, lambda n: table.draw(rng, n, homophily if n_blocks > 1 else 1.0))
+    csr = _random_graph(n_nodes, degree,
+                        lambda n: table.draw(rng, n, homophily if n_blocks > 1 else 1.0))
     graph = _finish(rng, csr, classes, n_features, n_classes, feature_noise, train, val,
                     f"sbm: homophily {homophily}, power {power}, feature noise {feature_noise}, "
                     f"label noise {label_noise}, communities {communities}, seed {seed}")
@@ -54,11 +59,13 @@ def generate_sbm(n_nodes: int, degree: float, n_features: int, n_classes: int, s
 
 
 def generate_rmat(n_nodes: int, degree: float, n_features: int, n_classes: int, seed: int,
-                  quadrants: tuple[float, float, float, float] = (0.57, 0.19, 0.19, 0.05), feature_noise: float = 1.2,
-                  train: float = 0.6, val: float = 0.2) -> Graph:
-    """An R-MAT graph (recursive quadrants of the adjacency matrix), made undirected and with shuffled ids.
+                  quadrants: tuple[float, float, float, float] = (0.57, 0.19, 0.19, 0.05),
+                  feature_noise: float = 1.2, train: float = 0.6, val: float = 0.2) -> Graph:
+    """An R-MAT graph (recursive quadrants of the adjacency matrix), made undirected and with
+    shuffled ids.
 
-    Classes are equal runs of the ids before the shuffle: the quadrants make their members neighbours more often.
+    Classes are equal runs of the ids before the shuffle: the quadrants make their members
+    neighbours more often.
     """
     _check_sizes(n_nodes, degree, n_features, n_classes, train, val)
     _check(len(quadrants) == 4 and min(quadrants) >= 0 and abs(sum(quadrants) - 1) < 1e-6,
@@ -67,13 +74,15 @@ def generate_rmat(n_nodes: int, degree: float, n_features: int, n_classes: int, 
     shuffled = rng.permutation(n_nodes)
     labels = (invert(shuffled) * n_classes // n_nodes).astype(np.int32)
     csr = _random_graph(n_nodes, degree, lambda n: _draw_rmat(rng, n, n_nodes, quadrants, shuffled))
-    return _finish(rng, csr, labels, n_features, n_classes, feature_noise, train, val,
-                   f"rmat: quadrants {tuple(quadrants)}, feature noise {feature_noise}, seed {seed}")
+    return _finish(rng, csr, labels, n_features, n_classes, feature_noise, train,
+                   val, f"rmat: quadrants {tuple(quadrants)}, feature noise {feature_noise}, "
+                        f"seed {seed}")
 
 
-def generate_grid(n_nodes: int, degree: int, n_features: int, n_classes: int, seed: int, feature_noise: float = 1.2,
-                  train: float = 0.6, val: float = 0.2) -> Graph:
-    """A square grid with 4 or 8 neighbours per node (fewer at its rim), row by row; classes are bands of rows."""
+def generate_grid(n_nodes: int, degree: int, n_features: int, n_classes: int, seed: int,
+                  feature_noise: float = 1.2, train: float = 0.6, val: float = 0.2) -> Graph:
+    """A square grid with 4 or 8 neighbours per node (fewer at its rim), row by row; classes are
+    bands of rows."""
     _check_sizes(n_nodes, 1, n_features, n_classes, train, val)
     _check(degree in (4, 8), f"degree is {degree}: a grid has 4 or 8 neighbours per node")
     width = max(1, int(np.ceil(np.sqrt(n_nodes))))
@@ -82,12 +91,13 @@ def generate_grid(n_nodes: int, degree: int, n_features: int, n_classes: int, se
     edges = [_grid_edges(ids, width, down, right) for down, right in steps]
     csr = csr_from_edges(n_nodes, *(np.concatenate(ends) for ends in zip(*edges)), undirected=True)
     labels = (ids * n_classes // n_nodes).astype(np.int32)
-    return _finish(np.random.default_rng(seed), csr, labels, n_features, n_classes, feature_noise, train, val,
-                   f"grid: {width} wide, feature noise {feature_noise}, seed {seed}")
+    return _finish(np.random.default_rng(seed), csr, labels, n_features, n_classes, feature_noise,
+                   train, val, f"grid: {width} wide, feature noise {feature_noise}, seed {seed}")
 
 
 class _BlockTable:
-    """Draws nodes of a block in proportion to their weight: one table of repeated ids, block after block."""
+    """Draws nodes of a block in proportion to their weight: one table of repeated ids, block after
+    block."""
 
     def __init__(self, blocks: np.ndarray, n_blocks: int, weights: np.ndarray):
         by_block = np.argsort(blocks, kind="stable").astype(index_dtype(len(blocks)))
@@ -96,7 +106,8 @@ class _BlockTable:
         self.length = np.bincount(blocks, weights, n_blocks).astype(np.int64)
         self.start = np.cumsum(self.length) - self.length
 
-    def draw(self, rng: np.random.Generator, n: int, homophily: float) -> tuple[np.ndarray, np.ndarray]:
+    def draw(self, rng: np.random.Generator, n: int,
+             homophily: float) -> tuple[np.ndarray, np.ndarray]:
         """The two ends of n random edges."""
         total = len(self.nodes)
         ends = self.nodes[rng.integers(0, total, n)]
@@ -109,10 +120,13 @@ class _BlockTable:
         return ends, self.nodes[position]
 
 
-def _power_law_weights(rng: np.random.Generator, n_nodes: int, degree: float, power: float) -> np.ndarray:
-    """Integer weights with a power-law tail, cut where a node would have more than about sqrt(n * degree) edges."""
+def _power_law_weights(rng: np.random.Generator, n_nodes: int, degree: float,
+                       power: float) -> np.ndarray:
+    """Integer weights with a power-law tail, cut where a node would have more than about sqrt(n *
+    degree) edges."""
     tail = (1.0 - rng.random(n_nodes)) ** (-1.0 / (power - 1.0))
-    np.minimum(tail, max(1.0, np.sqrt(n_nodes / degree)) * np.mean(np.minimum(tail, n_nodes)), out=tail)
+    np.minimum(tail, max(1.0, np.sqrt(n_nodes / degree)) * np.mean(np.minimum(tail, n_nodes)),
+               out=tail)
     # Eight steps to the smallest weight keep the rounding error out of the degrees.
     return np.maximum(1, np.rint(8 * tail * 3 / max(3.0, tail.mean()))).astype(np.int64)
 
@@ -130,7 +144,8 @@ def _draw_rmat(rng: np.random.Generator, n: int, n_nodes: int, quadrants, shuffl
 
 
 def _random_graph(n_nodes: int, degree: float, draw: Callable) -> tuple[np.ndarray, np.ndarray]:
-    """The CSR of about n_nodes * degree / 2 distinct undirected edges: duplicates are drawn again."""
+    """The CSR of about n_nodes * degree / 2 distinct undirected edges: duplicates are drawn
+    again."""
     n_edges = int(round(n_nodes * degree / 2))
     keys = np.empty(0, np.int64)
     for _ in range(_ROUNDS):
@@ -139,8 +154,10 @@ def _random_graph(n_nodes: int, degree: float, draw: Callable) -> tuple[np.ndarr
             break
         keys = sort_distinct(np.concatenate([keys, *_draw_keys(n_nodes, missing, draw)]))
     else:
-        raise ConfigError(f"a mean degree of {degree:g} was not reached ({2 * len(keys) / n_nodes:.4g}): there are too "
-                          f"few pairs among {n_nodes} nodes with these settings; lower the degree, raise the nodes")
+        raise ConfigError(f"a mean degree of {degree:g} was not reached "
+                          f"({2 * len(keys) / n_nodes:.4g}): there are too few pairs among "
+                          f"{n_nodes} nodes with these settings; lower the degree, raise the "
+                          "nodes")
     return csr_from_keys(n_nodes, np.concatenate([keys, reversed_keys(n_nodes, keys)]))
 
 
@@ -154,8 +171,10 @@ def _draw_keys(n_nodes: int, missing: int, draw: Callable) -> list[np.ndarray]:
     return drawn
 
 
-def _grid_edges(ids: np.ndarray, width: int, down: int, right: int) -> tuple[np.ndarray, np.ndarray]:
-    """Edges from every node to the one `down` rows below and `right` columns to the right, where there is one."""
+def _grid_edges(ids: np.ndarray, width: int, down: int,
+                right: int) -> tuple[np.ndarray, np.ndarray]:
+    """Edges from every node to the one `down` rows below and `right` columns to the right, where
+    there is one."""
     column = ids % width + right
     targets = ids + down * width + right
     there = (column >= 0) & (column < width) & (targets < len(ids))
@@ -166,9 +185,10 @@ def _finish(rng, csr, labels, n_features, n_classes, feature_noise, train, val, 
     """Add features and a split."""
     _check(feature_noise >= 0, f"feature_noise is {feature_noise}: it must not be negative")
     indptr, indices = csr
-    return Graph(indptr=indptr, indices=indices, features=_features(rng, labels, n_classes, n_features, feature_noise),
-                 labels=labels, split=_split(rng, len(labels), train, val)[None], n_classes=n_classes,
-                 source="generated " + source)
+    return Graph(indptr=indptr, indices=indices,
+                 features=_features(rng, labels, n_classes, n_features, feature_noise),
+                 labels=labels, split=_split(rng, len(labels), train, val)[None],
+                 n_classes=n_classes, source="generated " + source)
 
 
 def _features(rng, labels, n_classes, n_features, noise) -> np.ndarray:
@@ -203,12 +223,14 @@ def _split(rng, n_nodes: int, train: float, val: float) -> np.ndarray:
 
 def _check_sizes(n_nodes, degree, n_features, n_classes, train, val):
     _check(n_nodes >= 1, f"{n_nodes} nodes: at least one is needed")
-    _check(0 < degree <= max(1, n_nodes - 1), f"a degree of {degree:g} with {n_nodes} nodes: it must be above 0 "
-           "and below the number of nodes")
+    _check(0 < degree <= max(1, n_nodes - 1), f"a degree of {degree:g} with {n_nodes} nodes: it "
+                                              "must be above 0 and below the number of nodes")
     _check(n_features >= 1, f"{n_features} features: at least one is needed")
-    _check(1 <= n_classes <= n_nodes, f"{n_classes} classes with {n_nodes} nodes: give between 1 and {n_nodes}")
+    _check(1 <= n_classes <= n_nodes,
+           f"{n_classes} classes with {n_nodes} nodes: give between 1 and {n_nodes}")
     _check(0 < train <= 1 and 0 <= val <= 1 and train + val <= 1 + 1e-9,
-           f"train {train:g} and val {val:g}: they are shares of the nodes, train above 0, together at most 1")
+           f"train {train:g} and val {val:g}: they are shares of the nodes, train above 0, "
+           "together at most 1")
 
 
 def _check(right: bool, message: str):

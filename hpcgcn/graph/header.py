@@ -1,4 +1,5 @@
-"""What every file of ours says about itself, and opening one with a clear message if it cannot be."""
+"""What every file of ours says about itself, and opening one with a clear message if it cannot
+be."""
 
 from __future__ import annotations
 
@@ -26,21 +27,23 @@ VERSIONS = {"graph": 1, "partition": 1, "checkpoint": 1, "predictions": 1}
 _PREFIX = "hpcgcn-"
 
 
-def write_header(file: h5py.File, kind: str, *, command: str = "", settings: dict | None = None, source: str = "",
-                 **facts) -> str:
-    """Write the attributes that all kinds share, and further facts (numbers or strings); returns the new uuid."""
+def write_header(file: h5py.File, kind: str, *, command: str = "", settings: dict | None = None,
+                 source: str = "", **facts) -> str:
+    """Write the attributes that all kinds share, and further facts (numbers or strings); returns
+    the new uuid."""
     identity = str(uuid.uuid4())
-    file.attrs.update({
-        "format": _PREFIX + kind, "version": VERSIONS[kind], "uuid": identity,
-        "creator": f"hpcgcn {hpcgcn.__version__}",
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": _storable(command), "settings": json.dumps(settings or {}), "source": _storable(source), **facts})
+    file.attrs.update({"format": _PREFIX + kind, "version": VERSIONS[kind], "uuid": identity,
+                       "creator": f"hpcgcn {hpcgcn.__version__}",
+                       "created": datetime.now(UTC).isoformat(timespec="seconds"),
+                       "command": _storable(command), "settings": json.dumps(settings or {}),
+                       "source": _storable(source), **facts})
     return identity
 
 
 @dataclass
 class Opened:
-    """A file of ours: open for reading if there are no problems with its structure, and perhaps not open if there are."""
+    """A file of ours: open for reading if there are no problems with its structure, and perhaps not
+    open if there are."""
 
     file: h5py.File | None
     kind: str                # 'graph', 'partition', 'checkpoint' or 'predictions'
@@ -50,17 +53,20 @@ class Opened:
 
 
 @contextlib.contextmanager
-def open_file(path: str | os.PathLike, kind: str | None = None, schema: str | None = None) -> Iterator[h5py.File]:
+def open_file(path: str | os.PathLike, kind: str | None = None,
+              schema: str | None = None) -> Iterator[h5py.File]:
     """One of our files, open for reading and built as its schema says.
 
-    FileError if it is missing, damaged, or not of the kind or (for checkpoints) the schema asked for.
+    FileError if it is missing, damaged, or not of the kind or (for checkpoints) the schema asked
+    for.
     """
     with opened(path, kind, schema) as held:
         yield held.file
 
 
 @contextlib.contextmanager
-def opened(path: str | os.PathLike, kind: str | None = None, schema: str | None = None) -> Iterator[Opened]:
+def opened(path: str | os.PathLike, kind: str | None = None,
+           schema: str | None = None) -> Iterator[Opened]:
     """The same, together with what its header says."""
     with examine(path, kind, schema) as held:
         try:
@@ -68,22 +74,25 @@ def opened(path: str | os.PathLike, kind: str | None = None, schema: str | None 
                 raise ValueError("; ".join(held.problems[:3]))
             yield held
         except (OSError, KeyError, IndexError, RuntimeError, ValueError) as error:
-            raise FileError(f"{path} is damaged: {error}; `hpcgcn info {path}` lists what is wrong, then make the file again or "
-                            "restore a copy") from error
+            raise FileError(f"{path} is damaged: {error}; `hpcgcn info {path}` lists what is "
+                            "wrong, then make the file again or restore a copy") from error
 
 
 @contextlib.contextmanager
-def examine(path: str | os.PathLike, kind: str | None = None, schema: str | None = None) -> Iterator[Opened]:
-    """A file of ours and all that is wrong with its structure; FileError if it is of another kind or cannot be opened.
+def examine(path: str | os.PathLike, kind: str | None = None,
+            schema: str | None = None) -> Iterator[Opened]:
+    """A file of ours and all that is wrong with its structure; FileError if it is of another kind
+    or cannot be opened.
 
-    HDF5 libraries crash or loop on some damaged files. So what has no valid trailer is looked at in another process
-    first, and is opened here only if all is well.
+    HDF5 libraries crash or loop on some damaged files. So what has no valid trailer is looked at in
+    another process first, and is opened here only if all is well.
     """
     _check_regular(path)
     state = verify_trailer(path)
     if state is State.WRONG:
-        raise FileError(f"{path} is damaged: its header or structure is not what was written (the checksum at its end does not "
-                        "match); restore a copy or make it again")
+        raise FileError(f"{path} is damaged: its header or structure is not what was written "
+                        "(the checksum at its end does not match); restore a copy or make it "
+                        "again")
     found = _examined_elsewhere(path, schema) if state is State.ABSENT else None
     if found is not None and found.problems:
         _check_kind(path, found.kind, kind)
@@ -107,7 +116,8 @@ def _examined_elsewhere(path, schema: str | None) -> Opened:
 
     answer = tried(attempt)
     if answer is None:
-        raise FileError(f"{path} is damaged: the HDF5 library cannot read its structure; restore a copy or make it again")
+        raise FileError(f"{path} is damaged: the HDF5 library cannot read its structure; restore "
+                        "a copy or make it again")
     if isinstance(answer, str):
         raise FileError(answer)
     return Opened(None, *answer)
@@ -117,7 +127,8 @@ def _examined(file: h5py.File, path, schema: str | None) -> Opened:
     kind = _kind_of(file, path)
     schema = schema or _schema_of(file, kind)
     structure = Structure(file, SCHEMAS[schema], os.path.getsize(path))
-    return Opened(file, kind, schema, {"kind": kind, **_further(file, structure.facts), **structure.facts}, structure.problems)
+    return Opened(file, kind, schema, {"kind": kind, **_further(file, structure.facts),
+                                       **structure.facts}, structure.problems)
 
 
 def _check_kind(path, found: str, wanted: str | None):
@@ -127,23 +138,27 @@ def _check_kind(path, found: str, wanted: str | None):
 
 
 def kind(path: str | os.PathLike) -> str:
-    """What a file is: 'graph', 'partition', 'checkpoint' or 'predictions'; FileError if it is none of them."""
+    """What a file is: 'graph', 'partition', 'checkpoint' or 'predictions'; FileError if it is none
+    of them."""
     with examine(path) as held:
         return held.kind
 
 
 def header(path: str | os.PathLike) -> dict:
-    """All that a file says about itself, without its arrays: kind, version, uuid, sizes, settings, lineage."""
+    """All that a file says about itself, without its arrays: kind, version, uuid, sizes, settings,
+    lineage."""
     with opened(path) as held:
         return held.facts
 
 
 def _check_regular(path):
-    """Pipes and devices may wait for ever; folders and empty files deserve a message of their own."""
+    """Pipes and devices may wait for ever; folders and empty files deserve a message of their
+    own."""
     try:
         found = os.stat(path)
     except (OSError, ValueError) as error:
-        reason = "no such file" if isinstance(error, FileNotFoundError) else getattr(error, "strerror", None) or error
+        reason = ("no such file" if isinstance(error, FileNotFoundError)
+                  else getattr(error, "strerror", None) or error)
         raise FileError(f"{path}: {reason}") from None
     if stat.S_ISDIR(found.st_mode):
         raise FileError(f"{path} is a folder, not a file of hpcgcn")
@@ -163,9 +178,11 @@ def source_uuid(path: str | os.PathLike) -> str:
 
 def _open_h5(path) -> h5py.File:
     if not h5py.is_hdf5(path):
-        raise FileError(f"{path} is not an HDF5 file; `hpcgcn generate` and `hpcgcn partition` write the files needed")
+        raise FileError(f"{path} is not an HDF5 file; `hpcgcn generate` and `hpcgcn partition` "
+                        "write the files needed")
     try:
-        # Files never change once they have their name, and locks fail on many parallel file systems.
+        # Files never change once they have their name, and locks fail on many parallel file
+        # systems.
         return h5py.File(path, "r", locking=False)
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         cause = "truncated" if "truncated" in str(error) else "damaged"
@@ -177,12 +194,13 @@ def _kind_of(file: h5py.File, path) -> str:
     found = name.removeprefix(_PREFIX) if isinstance(name, str) else ""
     if found not in VERSIONS or not name.startswith(_PREFIX):
         shown = repr(name)[:60]
-        raise FileError(f"{path} is an HDF5 file, but not one of hpcgcn (its format is {shown}, known are "
-                        + ", ".join(_PREFIX + known for known in VERSIONS) + ")")
+        raise FileError(f"{path} is an HDF5 file, but not one of hpcgcn (its format is {shown}, "
+                        "known are " + ", ".join(_PREFIX + known for known in VERSIONS) + ")")
     version = _plain(file, "version")
     if type(version) is not int or version != VERSIONS[found]:
-        raise FileError(f"{path} is a {found} file of version {str(version)[:60]}; this hpcgcn ({hpcgcn.__version__}) reads "
-                        f"version {VERSIONS[found]}: make the file again, or use the release that wrote it")
+        raise FileError(f"{path} is a {found} file of version {str(version)[:60]}; this hpcgcn "
+                        f"({hpcgcn.__version__}) reads version {VERSIONS[found]}: make the file "
+                        "again, or use the release that wrote it")
     return found
 
 

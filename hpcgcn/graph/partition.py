@@ -20,14 +20,16 @@ def partition_graph(graph: Graph, n_parts: int, method: str = "metis", objective
                     balance: str = "nodes", seed: int = 0, split_index: int = 0) -> np.ndarray:
     """The part of every node, (n_nodes,) int32; no part is empty.
 
-    objective (metis only): `volume` makes few rows to exchange, `cut` few edges between parts and is faster.
-    balance: what the parts have equally much of; `train` is the training nodes of a split as well as all nodes.
+    objective (metis only): `volume` makes few rows to exchange, `cut` few edges between parts and
+    is faster. balance: what the parts have equally much of; `train` is the training nodes of a
+    split as well as all nodes.
     """
     _check_choice("method", method, METHODS)
     _check_choice("objective", objective, OBJECTIVES)
     _check_choice("balance", balance, BALANCES)
     if not 1 <= n_parts <= graph.n_nodes:
-        raise ConfigError(f"{n_parts} parts of a graph with {graph.n_nodes} nodes: give between 1 and {graph.n_nodes}")
+        raise ConfigError(f"{n_parts} parts of a graph with {graph.n_nodes} nodes: give between "
+                          f"1 and {graph.n_nodes}")
     if n_parts == 1:
         return np.zeros(graph.n_nodes, np.int32)
     weights = _weights(graph, balance, split_index)
@@ -36,27 +38,34 @@ def partition_graph(graph: Graph, n_parts: int, method: str = "metis", objective
     if method == "block" or graph.n_edges == 0 or graph.n_nodes < _METIS_NODES_A_PART * n_parts:
         return block_parts(weights, n_parts)
     adjacency = metis_adjacency(graph.indptr, graph.indices, symmetric=not graph.directed)
-    parts = metis_parts(*adjacency, n_parts, objective, seed, weights if balance == "edges" else None)
+    parts = metis_parts(*adjacency, n_parts, objective, seed,
+                        weights if balance == "edges" else None)
     if balance == "train":
         even_out(graph.indptr, graph.indices, parts, graph.split[split_index] == TRAIN, n_parts)
     return without_empty_parts(parts, n_parts)
 
 
-def statistics(graph: Graph | tuple[np.ndarray, np.ndarray], assignment: np.ndarray, split_index: int = 0) -> dict:
-    """What a division costs; of a graph, or of a pair (indptr, indices) that is taken as undirected.
+def statistics(graph: Graph | tuple[np.ndarray, np.ndarray], assignment: np.ndarray,
+               split_index: int = 0) -> dict:
+    """What a division costs; of a graph, or of a pair (indptr, indices) that is taken as
+    undirected.
 
-    halo_rows is M, the sum over parts of distinct in-neighbours owned by others; halo_ratio is M / n_nodes; a balance
-    is the largest part over the mean. Cut edges of an undirected graph count once.
+    halo_rows is M, the sum over parts of distinct in-neighbours owned by others; halo_ratio is M /
+    n_nodes; a balance is the largest part over the mean. Cut edges of an undirected graph count
+    once.
     """
     indptr, indices = (graph.indptr, graph.indices) if isinstance(graph, Graph) else graph
     directed = isinstance(graph, Graph) and graph.directed
     n_parts, n_nodes = int(assignment.max()) + 1, len(assignment)
     cut, halo = _cut_and_halo(indptr, indices, assignment, n_parts)
     parts = {"nodes": np.bincount(assignment, minlength=n_parts),
-             "edges": np.bincount(assignment, np.diff(indptr), n_parts).astype(np.int64), "halo": halo}
+             "edges": np.bincount(assignment, np.diff(indptr), n_parts).astype(np.int64),
+             "halo": halo}
     if isinstance(graph, Graph):
-        parts["train"] = np.bincount(assignment[graph.split[split_index] == TRAIN], minlength=n_parts)
-    edge_cut, n_edges = (int(cut.sum()), len(indices)) if directed else (int(cut.sum()) // 2, len(indices) // 2)
+        parts["train"] = np.bincount(assignment[graph.split[split_index] == TRAIN],
+                                     minlength=n_parts)
+    edge_cut, n_edges = (int(cut.sum()),
+                         len(indices)) if directed else (int(cut.sum()) // 2, len(indices) // 2)
     return {"n_parts": n_parts, "n_nodes": n_nodes, "n_edges": len(indices),
             "edge_cut": edge_cut, "edge_cut_share": edge_cut / max(1, n_edges),
             "halo_rows": int(halo.sum()), "halo_ratio": int(halo.sum()) / n_nodes,
@@ -65,8 +74,12 @@ def statistics(graph: Graph | tuple[np.ndarray, np.ndarray], assignment: np.ndar
             "parts": {name: counts.tolist() for name, counts in parts.items()}}
 
 
-def metis_adjacency(indptr: np.ndarray, indices: np.ndarray, symmetric: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The adjacency as METIS wants it: 64-bit, symmetric, no loops. METIS trusts its input, so it is checked here."""
+def metis_adjacency(indptr: np.ndarray, indices: np.ndarray,
+                    symmetric: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The adjacency as METIS wants it: 64-bit, symmetric, no loops.
+
+    METIS trusts its input, so it is checked here.
+    """
     n_nodes = len(indptr) - 1
     found = list(indptr_problems(indptr, len(indices), "indptr"))
     found = found or list(edge_problems(indptr, indices, n_nodes, symmetric=symmetric))
@@ -79,14 +92,15 @@ def metis_adjacency(indptr: np.ndarray, indices: np.ndarray, symmetric: bool) ->
 
 def metis_parts(indptr: np.ndarray, indices: np.ndarray, n_parts: int, objective: str, seed: int,
                 weights: np.ndarray | None = None) -> np.ndarray:
-    """What METIS's k-way scheme makes of an adjacency from `metis_adjacency`; some parts may be empty."""
+    """What METIS's k-way scheme makes of an adjacency from `metis_adjacency`; some parts may be
+    empty."""
     import pymetis
 
     # Recursive bisection, which pymetis prefers for few parts, knows no volume objective.
     kind = pymetis.ObjType.VOL if objective == "volume" else pymetis.ObjType.CUT
     options = pymetis.Options(objtype=int(kind), seed=int(seed) % 2 ** 31)
-    found = pymetis.part_graph(n_parts, pymetis.CSRAdjacency(indptr, indices), vweights=weights, recursive=False,
-                               options=options)
+    found = pymetis.part_graph(n_parts, pymetis.CSRAdjacency(indptr, indices), vweights=weights,
+                               recursive=False, options=options)
     return np.asarray(found.vertex_part).astype(np.int32)
 
 
@@ -121,10 +135,13 @@ def random_parts(weights: np.ndarray, n_parts: int, seed: int) -> np.ndarray:
     return parts
 
 
-def even_out(indptr: np.ndarray, indices: np.ndarray, parts: np.ndarray, marked: np.ndarray, n_parts: int):
-    """Swap marked nodes against others between parts, in place, until no part has more than its share of them.
+def even_out(indptr: np.ndarray, indices: np.ndarray, parts: np.ndarray, marked: np.ndarray,
+             n_parts: int):
+    """Swap marked nodes against others between parts, in place, until no part has more than its
+    share of them.
 
-    METIS balances two things at once only with two weights a node, which pymetis does not pass on. Sizes stay the same.
+    METIS balances two things at once only with two weights a node, which pymetis does not pass on.
+    Sizes stay the same.
     """
     counts = np.bincount(parts[marked], minlength=n_parts)
     fair = counts.sum() / n_parts
@@ -133,8 +150,10 @@ def even_out(indptr: np.ndarray, indices: np.ndarray, parts: np.ndarray, marked:
         if counts[most] <= max(_UNEVEN * fair, fair + 1):
             return
         n_swaps = int(np.ceil(min(counts[most] - fair, fair - counts[least])))
-        going = _loosest(indptr, indices, parts, np.flatnonzero((parts == most) & marked), least, n_swaps)
-        coming = _loosest(indptr, indices, parts, np.flatnonzero((parts == least) & ~marked), most, n_swaps)
+        going = _loosest(indptr, indices, parts, np.flatnonzero((parts == most) & marked), least,
+                         n_swaps)
+        coming = _loosest(indptr, indices, parts, np.flatnonzero((parts == least) & ~marked), most,
+                          n_swaps)
         n_swaps = min(len(going), len(coming))
         parts[going[:n_swaps]], parts[coming[:n_swaps]] = least, most
         counts[most] -= n_swaps
@@ -142,7 +161,8 @@ def even_out(indptr: np.ndarray, indices: np.ndarray, parts: np.ndarray, marked:
 
 
 def _loosest(indptr, indices, parts, nodes: np.ndarray, target: int, n: int) -> np.ndarray:
-    """The n of some nodes of one part that lose the fewest, or gain the most, neighbours by going to another part."""
+    """The n of some nodes of one part that lose the fewest, or gain the most, neighbours by going
+    to another part."""
     if not len(nodes):
         return nodes
     ends = take_indptr(indptr, nodes)
@@ -156,7 +176,8 @@ def _loosest(indptr, indices, parts, nodes: np.ndarray, target: int, n: int) -> 
 
 
 def without_empty_parts(parts: np.ndarray, n_parts: int) -> np.ndarray:
-    """Give every empty part one node of the then largest part: METIS leaves parts of tiny graphs empty."""
+    """Give every empty part one node of the then largest part: METIS leaves parts of tiny graphs
+    empty."""
     sizes = np.bincount(parts, minlength=n_parts)
     for empty in np.flatnonzero(sizes == 0):
         donor = int(sizes.argmax())
@@ -176,7 +197,8 @@ def _cut_and_halo(indptr, indices, assignment, n_parts: int) -> tuple[np.ndarray
         ends = take_indptr(indptr, rows)
         wanted = np.zeros(len(assignment), bool)
         for block in row_blocks(ends):
-            columns = indices[entry_positions(indptr, rows[block], ends[block.start:block.stop + 1])]
+            columns = indices[entry_positions(indptr, rows[block],
+                                              ends[block.start:block.stop + 1])]
             remote = columns[assignment[columns] != part]
             wanted[remote] = True
             cut[part] += len(remote)

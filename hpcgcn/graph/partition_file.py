@@ -1,4 +1,5 @@
-"""Partition files: a graph in the order of its parts, so that every rank reads contiguous slices and nothing else."""
+"""Partition files: a graph in the order of its parts, so that every rank reads contiguous slices
+and nothing else."""
 
 from __future__ import annotations
 
@@ -18,13 +19,13 @@ from hpcgcn.graph.datasets import content_checksum, write_array
 from hpcgcn.graph.header import kind, open_file, write_header
 
 
-def write_partition(path: str | os.PathLike, graph: Graph, assignment: np.ndarray, *, settings: dict,
-                    command: str = "", order: np.ndarray | None = None,
+def write_partition(path: str | os.PathLike, graph: Graph, assignment: np.ndarray, *,
+                    settings: dict, command: str = "", order: np.ndarray | None = None,
                     replaces: Replaces | None = None, inputs: Iterable = ()) -> str:
     """Write a self-contained partition file; returns its uuid.
 
-    assignment (n_nodes,): the part of every node. order (n_nodes,): node ids, to be kept within each part.
-    The number of parts is settings["n_parts"] if given, or else that of the assignment.
+    assignment (n_nodes,): the part of every node. order (n_nodes,): node ids, to be kept within
+    each part. The number of parts is settings["n_parts"] if given, or else that of the assignment.
     replaces: what may be there already, by default a partition of this very graph.
     """
     assignment = np.asarray(assignment)
@@ -32,7 +33,8 @@ def write_partition(path: str | os.PathLike, graph: Graph, assignment: np.ndarra
     order = _grouped(assignment, order)
     replaces = replaces or own_h5("partition", source_uuid=graph.uuid)
     with atomic_h5(path, replaces, inputs) as file:
-        uuid = write_header(file, "partition", command=command, settings=settings, source=graph.source,
+        uuid = write_header(file, "partition", command=command, settings=settings,
+                            source=graph.source,
                             source_uuid=graph.uuid, n_parts=len(offsets) - 1, **shape_facts(graph))
         write_array(file, "offsets", offsets, np.int64)
         write_array(file, "original_ids", order, np.int64)
@@ -42,13 +44,15 @@ def write_partition(path: str | os.PathLike, graph: Graph, assignment: np.ndarra
 
 
 def read_slice(path: str | os.PathLike, rank: int, n_parts: int, split_index: int = 0) -> Part:
-    """The nodes that `rank` of `n_parts` owns: a part of a partition file, or an equal run of a graph file's nodes."""
+    """The nodes that `rank` of `n_parts` owns: a part of a partition file, or an equal run of a
+    graph file's nodes."""
     if kind(path) == "partition":
         return read_part(path, rank, n_parts, split_index)
     with open_file(path, "graph") as file:
         n_nodes = len(file["indptr"]) - 1
         if n_parts > n_nodes:
-            raise ConfigError(f"{path} has {n_nodes} nodes, fewer than the {n_parts} ranks that were started")
+            raise ConfigError(f"{path} has {n_nodes} nodes, fewer than the {n_parts} ranks that "
+                              "were started")
         _check_split(path, file, split_index)
         offsets = np.array([n_nodes * k // n_parts for k in range(n_parts + 1)], np.int64)
         ids = np.arange(offsets[rank], offsets[rank + 1], dtype=np.int64)
@@ -62,20 +66,23 @@ def read_part(path: str | os.PathLike, rank: int, n_parts: int, split_index: int
     with open_file(path, "partition") as file:
         _check_request(path, file, n_parts, split_index)
         offsets = _checked_offsets(path, file)
-        part = _rows_of(file, offsets, rank, split_index, file["original_ids"][offsets[rank]:offsets[rank + 1]])
+        part = _rows_of(file, offsets, rank, split_index,
+                        file["original_ids"][offsets[rank]:offsets[rank + 1]])
     _check_part(path, part)
     return part
 
 
 def read_parts(path: str | os.PathLike, group: int, n_groups: int, split_index: int = 0,
                with_features: bool = True) -> tuple[Part, np.ndarray]:
-    """A group of consecutive parts as one, and where they begin in it; `n_groups` divides the number of parts."""
+    """A group of consecutive parts as one, and where they begin in it; `n_groups` divides the
+    number of parts."""
     with open_file(path, "partition") as file:
         _check_split(path, file, split_index)
         offsets = _checked_offsets(path, file)
         n_parts = (len(offsets) - 1) // n_groups
         mine = offsets[group * n_parts:(group + 1) * n_parts + 1]
-        part = _rows_of(file, offsets[::n_parts], group, split_index, file["original_ids"][mine[0]:mine[-1]], with_features)
+        part = _rows_of(file, offsets[::n_parts], group, split_index,
+                        file["original_ids"][mine[0]:mine[-1]], with_features)
     _check_part(path, part)
     return part, mine - mine[0]
 
@@ -87,9 +94,12 @@ def _rows_of(file, offsets: np.ndarray, rank: int, split_index: int, original_id
     _check_ends(file)
     indptr = file["indptr"][start:stop + 1]
     first, last = int(indptr[0]), int(indptr[-1])
-    return Part(offsets=offsets, rank=rank, indptr=indptr - first, indices=file["indices"][first:last],
-                features=read_feature_rows(lazy_features(file["features"]), start, stop if with_features else start),
-                labels=file["labels"][start:stop], split=file["split"][split_index, start:stop], original_ids=original_ids,
+    return Part(offsets=offsets, rank=rank, indptr=indptr - first,
+                indices=file["indices"][first:last],
+                features=read_feature_rows(lazy_features(file["features"]), start,
+                                           stop if with_features else start),
+                labels=file["labels"][start:stop], split=file["split"][split_index, start:stop],
+                original_ids=original_ids,
                 n_classes=int(file.attrs["n_classes"]), directed=bool(file.attrs["directed"]))
 
 
@@ -99,11 +109,12 @@ def _offsets(assignment: np.ndarray, n_nodes: int, n_parts: int | None) -> np.nd
         raise GraphError(f"the assignment is for {len(assignment)} nodes, the graph has {n_nodes}")
     n_parts = n_parts or int(assignment.max()) + 1
     if assignment.min() < 0 or assignment.max() >= n_parts:
-        raise GraphError(f"the assignment uses parts {assignment.min()}..{assignment.max()} of {n_parts}")
+        raise GraphError(f"the assignment uses parts {assignment.min()}..{assignment.max()} of "
+                         f"{n_parts}")
     sizes = np.bincount(assignment, minlength=n_parts)
     if not sizes.all():
-        raise GraphError(f"part {int(np.flatnonzero(sizes == 0)[0])} of {n_parts} is empty: use fewer parts, "
-                         "or another method")
+        raise GraphError(f"part {int(np.flatnonzero(sizes == 0)[0])} of {n_parts} is empty: use "
+                         "fewer parts, or another method")
     return np.concatenate([[0], np.cumsum(sizes)])
 
 
@@ -120,14 +131,16 @@ def _grouped(assignment: np.ndarray, order: np.ndarray | None) -> np.ndarray:
 def _check_request(path, file, n_parts: int, split_index: int):
     held = int(file.attrs["n_parts"])
     if held != n_parts:
-        raise FileError(f"{path} has {held} parts, but {n_parts} ranks were started: start {held} ranks "
-                        f"(mpirun -n {held} ...), or partition again with `hpcgcn partition {path} -n {n_parts}`")
+        raise FileError(f"{path} has {held} parts, but {n_parts} ranks were started: start "
+                        f"{held} ranks (mpirun -n {held} ...), or partition again with `hpcgcn "
+                        f"partition {path} -n {n_parts}`")
     _check_split(path, file, split_index)
 
 
 def _check_split(path, file, split_index: int):
     if not 0 <= split_index < file["split"].shape[0]:
-        raise ConfigError(f"split {split_index} was asked for, but {path} has splits 0..{file['split'].shape[0] - 1}")
+        raise ConfigError(f"split {split_index} was asked for, but {path} has splits "
+                          f"0..{file['split'].shape[0] - 1}")
 
 
 def _checked_offsets(path, file) -> np.ndarray:
@@ -143,8 +156,8 @@ def _check_ends(file):
     for group in groups:
         ends = (int(group["indptr"][0]), int(group["indptr"][-1]))
         if ends != (0, len(group["indices"])):
-            raise ValueError(f"{group['indptr'].name} runs from {ends[0]} to {ends[1]}, not from 0 to the number of entries "
-                             f"({len(group['indices'])})")
+            raise ValueError(f"{group['indptr'].name} runs from {ends[0]} to {ends[1]}, not from "
+                             f"0 to the number of entries ({len(group['indices'])})")
 
 
 def _check_part(path, part: Part):
@@ -156,7 +169,8 @@ def _check_part(path, part: Part):
     found += checks.feature_problems(part.features)
     found += checks.label_problems(part.labels, part.n_classes)
     found += checks.split_problems(part.split, part.labels)
-    if part.n_owned and not (0 <= part.original_ids.min() and part.original_ids.max() < part.n_nodes):
+    if part.n_owned and not (0 <= part.original_ids.min()
+                             and part.original_ids.max() < part.n_nodes):
         found.append(f"original_ids must be in 0..{part.n_nodes - 1}")
     if found:
         raise FileError(f"part {part.rank} of {path} is damaged: " + "; ".join(found)

@@ -16,8 +16,9 @@ def check_image_name(path: str | os.PathLike):
     """Refuse a name that does not tell what kind of image is meant."""
     ending = os.path.splitext(path)[1]
     if ending.lower() not in _ENDINGS:
-        raise ConfigError(f"--plot {path}: the ending {f'{ending} is not known' if ending else 'is missing'}; expected a name "
-                          f"that ends in {', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]}")
+        raise ConfigError(f"--plot {path}: the ending "
+                          f"{f'{ending} is not known' if ending else 'is missing'}; expected a "
+                          f"name that ends in {', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]}")
 
 
 def plot_graph(facts: dict, path: str | os.PathLike, replaces: Replaces = NOTHING):
@@ -27,15 +28,19 @@ def plot_graph(facts: dict, path: str | os.PathLike, replaces: Replaces = NOTHIN
         matplotlib.use("Agg")
         import matplotlib.pyplot as plt
     except ImportError:
-        raise ConfigError("--plot needs matplotlib, which is not installed: pip install hpcgcn[plot]") from None
+        raise ConfigError("--plot needs matplotlib, which is not installed: pip install "
+                          "hpcgcn[plot]") from None
     contents = facts.get("contents")
     if not contents or "degree_histogram" not in contents:
-        raise FileError(f"{facts['path']} holds no sound graph to draw; expected a graph or partition file")
+        raise FileError(f"{facts['path']} holds no sound graph to draw; expected a graph or "
+                        "partition file")
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 3.8), constrained_layout=True)
     _draw_degrees(left, contents, facts["header"]["directed"])
     _draw_classes(middle, contents)
     _draw_words(right, facts)
-    figure.suptitle(f"{os.path.basename(facts['path'])}   {facts['header'].get('source', '')}".strip(), fontsize=11)
+    figure.suptitle(
+        f"{os.path.basename(facts['path'])}   {facts['header'].get('source', '')}".strip(),
+        fontsize=11)
     try:
         with atomic_file(path, replaces, [facts["path"]]) as temporary:
             figure.savefig(temporary, dpi=130)
@@ -53,8 +58,8 @@ def _draw_degrees(axes, contents: dict, directed: bool):
     axes.set_ylim(bottom=0.5)              # a single node has a bar too
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.yaxis.set_minor_formatter(lambda value, _: f"{value:.0f}" if few and value >= 1 else "")
-    axes.set(title=f"{'in-' if directed else ''}degree distribution", xlabel="in-neighbours" if directed else "neighbours",
-             ylabel="nodes")
+    axes.set(title=f"{'in-' if directed else ''}degree distribution",
+             xlabel="in-neighbours" if directed else "neighbours", ylabel="nodes")
 
 
 def _draw_classes(axes, contents: dict):
@@ -70,8 +75,10 @@ def _draw_classes(axes, contents: dict):
         for name, counts in by_class.items():
             axes.bar(range(len(sizes)), counts, bottom=bottom, color=_COLOURS[name], label=name)
             bottom = [a + b for a, b in zip(bottom, counts)]
-        axes.legend(fontsize=7, frameon=False, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.17))
-    axes.set(title="classes" + (" and first split" if by_class else ""), xlabel="class", ylabel="nodes")
+        axes.legend(fontsize=7, frameon=False, ncols=4, loc="upper center",
+                    bbox_to_anchor=(0.5, -0.17))
+    axes.set(title="classes" + (" and first split" if by_class else ""), xlabel="class",
+             ylabel="nodes")
     for axis in (axes.xaxis, axes.yaxis):
         axis.get_major_locator().set_params(integer=True, min_n_ticks=1)
 
@@ -79,13 +86,15 @@ def _draw_classes(axes, contents: dict):
 def _draw_words(axes, facts: dict):
     head, contents = facts["header"], facts["contents"]
     directed, parts = head["directed"], contents["components"]
-    rows = [("nodes", f"{head['n_nodes']:,}"), ("entries", f"{head['n_edges']:,} ({'directed' if directed else 'both ways'})"),
+    rows = [("nodes", f"{head['n_nodes']:,}"),
+            ("entries", f"{head['n_edges']:,} ({'directed' if directed else 'both ways'})"),
             ("features", f"{head['n_features']:,}"), ("classes", head["n_classes"]),
             (f"mean {'in-' if directed else ''}degree", f"{contents['degree']['mean']:.2f}"),
             ("isolated", f"{contents['isolated_nodes']:,}"), ("components", f"{parts['count']:,}"),
             ("largest", f"{parts['largest']:,} nodes")]
     if "homophily" in contents:
-        rows.append(("homophily", "{edges:.3f} (by chance {expected:.3f})".format(**contents["homophily"])))
+        rows.append(("homophily",
+                     "{edges:.3f} (by chance {expected:.3f})".format(**contents["homophily"])))
     for number, counts in enumerate(head.get("split_counts", [])[:3]):
         rows.append((f"split {number}", " / ".join(f"{n:,}" for n in counts.values())))
     words = "\n".join(f"{name:<14}  {value}" for name, value in rows)

@@ -13,14 +13,17 @@ from collections.abc import Callable
 CPU_SECONDS = 2
 WALL_SECONDS = 120             # disks may be slow, loops are not
 MEMORY_BYTES = 1 << 28         # on top of what the process has already
-_FATAL = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGALRM, signal.SIGXCPU)
+_FATAL = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL,
+          signal.SIGALRM, signal.SIGXCPU)
 
 
 def tried(attempt: Callable[[], object]):
-    """What the attempt returns (a JSON value) in a copy of this process; None if the copy died or went beyond limits."""
+    """What the attempt returns (a JSON value) in a copy of this process; None if the copy died or
+    went beyond limits."""
     reading, writing = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)    # of threads, which the copy does not use
+        # of threads, which the copy does not use
+        warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
         _attempt(attempt, writing)

@@ -1,4 +1,5 @@
-"""What must agree within a file whose attributes and arrays are of the right types and shapes; no array is read."""
+"""What must agree within a file whose attributes and arrays are of the right types and shapes; no
+array is read."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ import h5py
 
 from hpcgcn.graph.csr import index_dtype
 
-# A header may declare more classes or columns than the arrays use, but not so many that models of them fill the memory.
+# A header may declare more classes or columns than the arrays use, but not so many that models of
+# them fill the memory.
 MOST_UNUSED_CLASSES = 1 << 12
 MOST_UNUSED_COLUMNS = 1 << 16
 
@@ -29,15 +31,19 @@ def graph_relations(file: h5py.File, facts: dict) -> Iterator[str]:
         if facts.get(name, value) != value:
             yield f"the header says {name} = {facts[name]}, the arrays hold {value}"
     if file["indices"].dtype != index_dtype(facts["n_nodes"]):
-        yield f"/indices is {file['indices'].dtype}, expected {index_dtype(facts['n_nodes']).__name__} for {facts['n_nodes']} nodes"
+        yield (f"/indices is {file['indices'].dtype}, expected "
+               f"{index_dtype(facts['n_nodes']).__name__} for {facts['n_nodes']} nodes")
     if facts["n_classes"] > max(facts["n_nodes"], MOST_UNUSED_CLASSES):
-        yield f"the header says n_classes = {facts['n_classes']}, which is more than there are nodes"
+        yield (f"the header says n_classes = {facts['n_classes']}, which is more than there are "
+               "nodes")
     if sparse and facts["n_features"] > max(len(features["indices"]), MOST_UNUSED_COLUMNS):
-        yield f"the header says n_features = {facts['n_features']}, which is more than there are entries in /features/indices"
+        yield (f"the header says n_features = {facts['n_features']}, which is more than there "
+               "are entries in /features/indices")
 
 
 def prediction_relations(file: h5py.File, facts: dict) -> Iterator[str]:
     """A predictions file holds one array of them, and says which."""
     held = [name for name in ("classes", "logits", "embeddings") if name in file]
     if held != [facts["settings"].get("what")]:
-        yield f"it holds {' and '.join(held) or 'no predictions'}, but its settings say {facts['settings'].get('what')!r}"
+        yield (f"it holds {' and '.join(held) or 'no predictions'}, but its settings say "
+               f"{facts['settings'].get('what')!r}")

@@ -1,4 +1,5 @@
-"""The order of the nodes within each part: near neighbours close together make gathers hit the cache."""
+"""The order of the nodes within each part: near neighbours close together make gathers hit the
+cache."""
 
 from __future__ import annotations
 
@@ -11,14 +12,16 @@ from hpcgcn.graph.csr import csr_from_edges, entry_positions, row_numbers, take_
 from hpcgcn.graph.data import Graph
 from hpcgcn.graph.partition import metis_parts
 
-CLUSTER_NODES = 2048       # rows of 128 float32 numbers are 1 MiB: about what a core's second-level cache holds
+# rows of 128 float32 numbers are 1 MiB: about what a core's second-level cache holds
+CLUSTER_NODES = 2048
 
 
 def local_order(graph: Graph, assignment: np.ndarray, method: str = "none") -> np.ndarray:
     """All node ids, part by part, in an order for locality within each part; (n_nodes,) int64.
 
-    none: as in the graph. degree: many neighbours first. rcm: reverse Cuthill-McKee, for meshes. cluster: METIS
-    divides each part into clusters of about CLUSTER_NODES nodes, for graphs with communities.
+    none: as in the graph. degree: many neighbours first. rcm: reverse Cuthill-McKee, for meshes.
+    cluster: METIS divides each part into clusters of about CLUSTER_NODES nodes, for graphs with
+    communities.
     """
     if method not in METHODS:
         raise ConfigError(f"reorder is {method!r}; known are {', '.join(METHODS)}")
@@ -43,7 +46,8 @@ def subgraph(graph: Graph, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     rows, columns = row_numbers(ends)[inside], columns[inside]
     if graph.directed:
         return csr_from_edges(len(nodes), columns, rows, undirected=True)
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(nodes)))]).astype(np.int64)
+    indptr = np.concatenate([[0],
+                             np.cumsum(np.bincount(rows, minlength=len(nodes)))]).astype(np.int64)
     return indptr, columns
 
 

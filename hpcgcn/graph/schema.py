@@ -1,7 +1,9 @@
-"""What the files of every kind hold: the one list of their attributes and arrays. data/FORMAT.md explains them.
+"""What the files of every kind hold: the one list of their attributes and arrays. data/FORMAT.md
+explains them.
 
-A shape is written in facts of the header ("n_nodes + 1") or in names of its own ("entries"), which mean the same number
-wherever they stand; "*" is any number. `structure.py` compares a file with its table before anything else is read.
+A shape is written in facts of the header ("n_nodes + 1") or in names of its own ("entries"), which
+mean the same number wherever they stand; "*" is any number. `structure.py` compares a file with its
+table before anything else is read.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from hpcgcn.graph.relations import graph_relations, no_relations, prediction_rel
 
 @dataclass(frozen=True)
 class Attribute:
-    """One value: 'int', 'float', 'bool', 'string', or a string of JSON that is an 'object' or a 'list'."""
+    """One value: 'int', 'float', 'bool', 'string', or a string of JSON that is an 'object' or a
+    'list'."""
 
     type: str
     least: float | None = None
@@ -23,7 +26,8 @@ class Attribute:
 
 @dataclass(frozen=True)
 class Array:
-    """A dataset. types: names of NumPy, or 'bytes' for strings of a fixed length; shape: None if any will do."""
+    """A dataset. types: names of NumPy, or 'bytes' for strings of a fixed length; shape: None if
+    any will do."""
 
     types: tuple[str, ...]
     shape: tuple[str, ...] | None
@@ -32,32 +36,40 @@ class Array:
 
 @dataclass(frozen=True)
 class Group:
-    """A group, with members of these names; `others` is what members of any other name are, None if there are none."""
+    """A group, with members of these names; `others` is what members of any other name are, None if
+    there are none."""
 
-    members: dict[str, Array | Group | tuple] = field(default_factory=dict)   # a tuple holds alternatives
+    # a tuple holds alternatives
+    members: dict[str, Array | Group | tuple] = field(default_factory=dict)
     attributes: dict[str, Attribute] = field(default_factory=dict)
     others: Array | Group | tuple | None = None
     required: bool = True
-    relations: Callable = no_relations   # yields what in a file of the right structure does not agree
+    # yields what in a file of the right structure does not agree
+    relations: Callable = no_relations
 
 
-_NUMBERS = ("float16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+_NUMBERS = ("float16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32",
+            "int64", "uint64")
 _PARAMETERS = ("float32", "float64")
 _NODE_NAMES = Array(("int64", "bytes"), ("n_nodes",), required=False)
 
-_HEADER = {
-    "format": Attribute("string"), "version": Attribute("int"), "uuid": Attribute("string"), "settings": Attribute("object"),
-    "source": Attribute("string"), "creator": Attribute("string", required=False),
-    "created": Attribute("string", required=False), "command": Attribute("string", required=False),
-    "checksum": Attribute("string", required=False)}
+_HEADER = {"format": Attribute("string"), "version": Attribute("int"), "uuid": Attribute("string"),
+           "settings": Attribute("object"),
+           "source": Attribute("string"), "creator": Attribute("string", required=False),
+           "created": Attribute("string", required=False),
+           "command": Attribute("string", required=False),
+           "checksum": Attribute("string", required=False)}
 
 _GRAPH_FACTS = {
-    **_HEADER, "source_uuid": Attribute("string"), "n_nodes": Attribute("int", 1), "n_edges": Attribute("int", 0),
-    "n_features": Attribute("int", 1), "n_classes": Attribute("int", 1), "n_splits": Attribute("int", 1),
+    **_HEADER, "source_uuid": Attribute("string"), "n_nodes": Attribute("int", 1),
+    "n_edges": Attribute("int", 0), "n_features": Attribute("int", 1),
+    "n_classes": Attribute("int", 1), "n_splits": Attribute("int", 1),
     "n_parts": Attribute("int", 1), "directed": Attribute("bool"),
     # These repeat what the arrays tell, and may be missing.
-    "multilabel": Attribute("bool", required=False), "sparse_features": Attribute("bool", required=False),
-    "feature_dtype": Attribute("string", required=False), "split_counts": Attribute("list", required=False)}
+    "multilabel": Attribute("bool", required=False),
+    "sparse_features": Attribute("bool", required=False),
+    "feature_dtype": Attribute("string", required=False),
+    "split_counts": Attribute("list", required=False)}
 
 _SPARSE = Group(
     {"indptr": Array(("int64",), ("n_nodes + 1",)), "indices": Array(("int32",), ("entries",)),
@@ -79,21 +91,27 @@ _CHUNK_HISTORY = Group({"ids": _IDS, "chunks": _IDS, "held": _ONE}, others=Array
 
 SCHEMAS = {
     "graph": Group(_GRAPH_ARRAYS, _GRAPH_FACTS, relations=graph_relations),
-    "partition": Group({"offsets": Array(("int64",), ("n_parts + 1",)), "original_ids": Array(("int64",), ("n_nodes",)),
-                        **_GRAPH_ARRAYS}, _GRAPH_FACTS, relations=graph_relations),
-    "model": Group(
-        {"parameters": Array(_PARAMETERS, ("n_parameters",)), "m": Array(_PARAMETERS, ("n_parameters",)),
-         "v": Array(_PARAMETERS, ("n_parameters",)), "rate_state": Array(("float64",), ("n_rates",)),
-         "best_parameters": Array(_PARAMETERS, ("n_parameters",), required=False),
-         "layout": Group(others=Array(("int64",), ("*",)))},
-        {**_HEADER, "epoch": Attribute("int", 0), "step": Attribute("int", 0), "n_ranks": Attribute("int", 1),
-         "multilabel": Attribute("bool", required=False), "best_epoch": Attribute("int", 0),
-         "best_val": Attribute("float"), "best_test": Attribute("float")}),
-    "exchange": Group({}, {**_HEADER, "epoch": Attribute("int", 0)}, others=(_EXCHANGE_STATE, _CHUNK_HISTORY)),
-    "predictions": Group(
-        {"classes": (Array(("int32",), ("n_nodes",), required=False), Array(("uint8",), ("n_nodes", "width"), required=False)),
-         "logits": Array(_PARAMETERS, ("n_nodes", "width"), required=False),
-         "embeddings": Array(_PARAMETERS, ("n_nodes", "width"), required=False),
-         "node_names": _NODE_NAMES},
-        {**_HEADER, "n_nodes": Attribute("int", 1), "source_uuid": Attribute("string", required=False),
-         "run_uuid": Attribute("string", required=False)}, relations=prediction_relations)}
+    "partition": Group({"offsets": Array(("int64",), ("n_parts + 1",)),
+                        "original_ids": Array(("int64",), ("n_nodes",)), **_GRAPH_ARRAYS},
+                       _GRAPH_FACTS, relations=graph_relations),
+    "model": Group({"parameters": Array(_PARAMETERS, ("n_parameters",)),
+                    "m": Array(_PARAMETERS, ("n_parameters",)),
+                    "v": Array(_PARAMETERS, ("n_parameters",)),
+                    "rate_state": Array(("float64",), ("n_rates",)),
+                    "best_parameters": Array(_PARAMETERS, ("n_parameters",), required=False),
+                    "layout": Group(others=Array(("int64",), ("*",)))},
+                   {**_HEADER, "epoch": Attribute("int", 0), "step": Attribute("int", 0),
+                    "n_ranks": Attribute("int", 1), "multilabel": Attribute("bool", required=False),
+                    "best_epoch": Attribute("int", 0),
+                    "best_val": Attribute("float"), "best_test": Attribute("float")}),
+    "exchange": Group({}, {**_HEADER, "epoch": Attribute("int", 0)},
+                      others=(_EXCHANGE_STATE, _CHUNK_HISTORY)),
+    "predictions": Group({"classes": (Array(("int32",), ("n_nodes",), required=False),
+                                      Array(("uint8",), ("n_nodes", "width"), required=False)),
+                          "logits": Array(_PARAMETERS, ("n_nodes", "width"), required=False),
+                          "embeddings": Array(_PARAMETERS, ("n_nodes", "width"), required=False),
+                          "node_names": _NODE_NAMES},
+                         {**_HEADER, "n_nodes": Attribute("int", 1),
+                          "source_uuid": Attribute("string", required=False),
+                          "run_uuid": Attribute("string", required=False)},
+                         relations=prediction_relations)}

@@ -11,7 +11,8 @@ from hpcgcn.graph.datasets import pieces
 
 
 def degree_histogram(file: h5py.File) -> dict:
-    """Nodes by their number of in-neighbours: 0, 1, 2-3, 4-7, ...: a list of [smallest, largest, nodes]."""
+    """Nodes by their number of in-neighbours: 0, 1, 2-3, 4-7, ...: a list of [smallest, largest,
+    nodes]."""
     indptr = file["indptr"]
     counts = np.zeros(64, np.int64)
     for rows in pieces(len(indptr) - 1, 8):
@@ -20,12 +21,13 @@ def degree_histogram(file: h5py.File) -> dict:
         bins = np.frexp(degrees.astype(np.float64))[1]
         counts += np.bincount(bins, minlength=64)
     used = int(np.flatnonzero(counts)[-1]) + 1
-    return {"degree_histogram": [[0 if k == 0 else 1 << (k - 1), 0 if k == 0 else (1 << k) - 1, int(counts[k])]
-                                 for k in range(used)]}
+    return {"degree_histogram": [[0 if k == 0 else 1 << (k - 1), 0 if k == 0 else (1 << k) - 1,
+                                  int(counts[k])] for k in range(used)]}
 
 
 def homophily(file: h5py.File) -> dict:
-    """Share of edges between nodes of the same class, among edges with both ends labelled (one class a node only).
+    """Share of edges between nodes of the same class, among edges with both ends labelled (one
+    class a node only).
 
     `expected` is that share if edges knew nothing of classes: nodes weighed by their degree.
     """
@@ -44,15 +46,18 @@ def homophily(file: h5py.File) -> dict:
         by_class += np.bincount(mine[both], minlength=len(by_class))
     if not known:
         return {}
-    return {"homophily": {"edges": same / known, "expected": float(((by_class / known) ** 2).sum())}}
+    return {"homophily": {"edges": same / known,
+                          "expected": float(((by_class / known) ** 2).sum())}}
 
 
 def component_sizes(file: h5py.File) -> dict:
-    """How many connected components there are, directions ignored, the nodes of the largest, and nodes without any edge."""
+    """How many connected components there are, directions ignored, the nodes of the largest, and
+    nodes without any edge."""
     indptr = file["indptr"][...]
     sizes = np.bincount(components(indptr, file["indices"]))
     sizes = sizes[sizes > 0]
-    return {"components": {"count": len(sizes), "largest": int(sizes.max())}, "isolated_nodes": int(np.count_nonzero(sizes == 1))}
+    return {"components": {"count": len(sizes), "largest": int(sizes.max())},
+            "isolated_nodes": int(np.count_nonzero(sizes == 1))}
 
 
 def split_by_class(file: h5py.File) -> dict:
@@ -62,5 +67,6 @@ def split_by_class(file: h5py.File) -> dict:
     labels, split, n_classes = file["labels"][...], file["split"][0], int(file.attrs["n_classes"])
     if not split.any():
         return {}
-    return {"split_by_class": {name: np.bincount(labels[(split == code) & (labels >= 0)], minlength=n_classes).tolist()
+    return {"split_by_class": {name: np.bincount(labels[(split == code) & (labels >= 0)],
+                                                 minlength=n_classes).tolist()
                                for code, name in ((1, "train"), (2, "val"), (3, "test"))}}

@@ -1,4 +1,5 @@
-"""Graph files, and the one place from which all file functions are imported. data/FORMAT.md describes the files."""
+"""Graph files, and the one place from which all file functions are imported. data/FORMAT.md
+describes the files."""
 
 from __future__ import annotations
 
@@ -27,8 +28,8 @@ from hpcgcn.graph.header import header, kind, open_file, write_header
 from hpcgcn.graph.partition_file import read_part, read_parts, read_slice, write_partition
 from hpcgcn.graph.verify import verify
 
-__all__ = ["header", "kind", "read_graph", "read_part", "read_parts", "read_slice", "read_structure", "validate_graph", "verify",
-           "write_graph", "write_partition"]
+__all__ = ["header", "kind", "read_graph", "read_part", "read_parts", "read_slice",
+           "read_structure", "validate_graph", "verify", "write_graph", "write_partition"]
 
 OWN_GRAPH = own_h5("graph")
 
@@ -56,11 +57,13 @@ def read_graph(path: str | os.PathLike) -> Graph:
         _check(path, graph)
         if "original_ids" not in file:
             return replace(graph, uuid=file.attrs["uuid"])
-        return replace(reordered(graph, invert(read_original_ids(file))), uuid=file.attrs["source_uuid"])
+        return replace(reordered(graph, invert(read_original_ids(file))),
+                       uuid=file.attrs["source_uuid"])
 
 
 def read_original_ids(file: h5py.File) -> np.ndarray:
-    """The ids of a partition file's nodes in its graph file, a permutation; ValueError if they are not."""
+    """The ids of a partition file's nodes in its graph file, a permutation; ValueError if they are
+    not."""
     ids = file["original_ids"][...]
     for problem in permutation_problems(ids, len(ids)):
         raise ValueError(problem)
@@ -68,10 +71,12 @@ def read_original_ids(file: h5py.File) -> np.ndarray:
 
 
 def read_structure(path: str | os.PathLike) -> Graph:
-    """A graph file without its features (they have no rows); for ranks whose root has checked the file."""
+    """A graph file without its features (they have no rows); for ranks whose root has checked the
+    file."""
     with open_file(path, "graph") as file:
         held = lazy_graph(file)
-        return replace(held, indptr=held.indptr[...], indices=held.indices[...], features=read_feature_rows(held.features, 0, 0),
+        return replace(held, indptr=held.indptr[...], indices=held.indices[...],
+                       features=read_feature_rows(held.features, 0, 0),
                        labels=held.labels[...], split=held.split[...], node_names=None)
 
 

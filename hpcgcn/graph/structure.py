@@ -1,6 +1,9 @@
-"""Is a file built as its schema says? Asked once when it is opened, before anything in it is read or used.
+"""Is a file built as its schema says?
 
-Types, ranks, shapes, sizes against the file's own bytes, storage in this very file; and no links that leave it.
+Asked once when it is opened, before anything in it is read or used.
+
+Types, ranks, shapes, sizes against the file's own bytes, storage in this very file; and no links
+that leave it.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ _MOST_PROBLEMS = 20
 
 
 class Structure:
-    """A file compared with its schema: `facts` of its header and `problems`, which are few and empty if all is well."""
+    """A file compared with its schema: `facts` of its header and `problems`, which are few and
+    empty if all is well."""
 
     def __init__(self, file: h5py.File, schema: Group, n_bytes: int):
         self._left = n_bytes             # of the file, that no array has claimed yet
@@ -43,7 +47,8 @@ class Structure:
         if not wrong:
             yield from schema.relations(file, self.facts)
 
-    def _attribute_problems(self, item, attributes: dict[str, Attribute], facts: dict, where: str = "") -> Iterator[str]:
+    def _attribute_problems(self, item, attributes: dict[str, Attribute], facts: dict,
+                            where: str = "") -> Iterator[str]:
         for name, attribute in attributes.items():
             if name not in item.attrs:
                 if attribute.required:
@@ -52,7 +57,8 @@ class Structure:
             try:
                 facts[name] = read_attribute(item, name, attribute)
             except (Unfit, OSError, RuntimeError, KeyError, TypeError) as error:
-                yield f"{where}the attribute {name} is {_short(error)}, expected {expected(attribute)}"
+                yield (f"{where}the attribute {name} is {_short(error)}, expected "
+                       f"{expected(attribute)}")
 
     def _member_problems(self, group: h5py.Group, schema: Group, where: str) -> Iterator[str]:
         held = list(group)
@@ -64,31 +70,38 @@ class Structure:
             path = f"{where}/{_printable(name)}"
             member = schema.members.get(name, schema.others)
             if member is None or isinstance(name, bytes):
-                yield f"{path} does not belong here: expected " + (", ".join(schema.members) or "a name in UTF-8")
+                yield f"{path} does not belong here: expected " + (", ".join(schema.members)
+                                                                   or "a name in UTF-8")
             elif not isinstance(group.get(name, getlink=True), h5py.HardLink):
-                yield f"{path} is a link to another place, expected {self._words(member)} in this file"
+                yield (f"{path} is a link to another place, expected {self._words(member)} in "
+                       "this file")
             else:
                 yield from self._object_problems(group[name], member, path)
 
     def _object_problems(self, item, member, path: str) -> Iterator[str]:
         """Compare with the alternative that is most alike."""
-        wanted = Array if isinstance(item, h5py.Dataset) else Group if isinstance(item, h5py.Group) else None
-        choices = [choice for choice in (member if isinstance(member, tuple) else (member,)) if type(choice) is wanted]
+        wanted = (Array if isinstance(item, h5py.Dataset) else Group if isinstance(item, h5py.Group)
+                  else None)
+        choices = [choice for choice in (member if isinstance(member, tuple) else (member,))
+                   if type(choice) is wanted]
         if not choices:
             yield f"{path} is a {type(item).__name__.lower()}, expected {self._words(member)}"
         elif wanted is Group:
-            group = next((choice for choice in choices if set(choice.members) <= set(item)), choices[0])
+            group = next((choice for choice in choices if set(choice.members) <= set(item)),
+                         choices[0])
             yield from self._attribute_problems(item, group.attributes, {}, f"{path}: ")
             yield from self._member_problems(item, group, path)
         else:
             yield from self._array_problems(item, choices, member, path)
 
-    def _array_problems(self, item: h5py.Dataset, choices: list[Array], member, path: str) -> Iterator[str]:
+    def _array_problems(self, item: h5py.Dataset, choices: list[Array], member,
+                        path: str) -> Iterator[str]:
         dtype = _dtype(item)
         if dtype is None or item.id.get_space().get_simple_extent_type() != h5py.h5s.SIMPLE:
             yield f"{path} is of {_strange(item)}, expected {self._words(member)}"
             return
-        fitting = next((choice for choice in choices if _kind(dtype) in choice.types and self._fits(item.shape, choice)), None)
+        fitting = next((choice for choice in choices if _kind(dtype) in choice.types
+                        and self._fits(item.shape, choice)), None)
         if fitting is None:
             yield f"{path} is {_kind(dtype)} of shape {item.shape}, expected {self._words(member)}"
             return
@@ -98,14 +111,17 @@ class Structure:
             yield from self._attribute_problems(item, {"crc32": _CRC}, {}, f"{path}: ")
 
     def _storage_problems(self, item: h5py.Dataset, dtype: np.dtype, path: str) -> Iterator[str]:
-        """Data elsewhere, or more than the file has: nothing of it may be allocated, let alone read."""
+        """Data elsewhere, or more than the file has: nothing of it may be allocated, let alone
+        read."""
         plist = item.id.get_create_plist()
         size = math.prod(item.shape) * dtype.itemsize
         if plist.get_layout() != h5py.h5d.CONTIGUOUS or plist.get_external_count():
-            yield f"{path} is virtual, external, compressed or in chunks, expected contiguous data in this file"
+            yield (f"{path} is virtual, external, compressed or in chunks, expected contiguous "
+                   "data in this file")
         elif size and (item.id.get_offset() is None or item.id.get_storage_size() != size
                        or item.id.get_offset() + size > self._n_bytes):
-            yield f"{path} should take {size:,} bytes, which are not in this file of {self._n_bytes:,} bytes"
+            yield (f"{path} should take {size:,} bytes, which are not in this file of "
+                   f"{self._n_bytes:,} bytes")
         elif size > self._left:
             yield f"{path} shares its data with another array, or the file is too short for both"
         self._left -= size
@@ -113,7 +129,8 @@ class Structure:
     def _fits(self, shape: tuple[int, ...], array: Array) -> bool:
         if array.shape is None:
             return len(shape) > 0
-        return len(shape) == len(array.shape) and all(self._size(name) in (None, size) for name, size in zip(array.shape, shape))
+        return len(shape) == len(array.shape) and all(self._size(name) in (None, size)
+                                                      for name, size in zip(array.shape, shape))
 
     def _bind(self, shape: tuple[int, ...], array: Array):
         for name, size in zip(array.shape or (), shape):
@@ -136,12 +153,14 @@ class Structure:
         types = " or ".join(member.types) if len(member.types) < 5 else "numbers"
         if member.shape is None:
             return types
-        sizes = ", ".join(name if self._size(name) is None else f"{name} = {self._size(name)}" for name in member.shape)
+        sizes = ", ".join(name if self._size(name) is None else f"{name} = {self._size(name)}"
+                          for name in member.shape)
         return f"{types} of shape ({sizes})"
 
 
 def _dtype(item: h5py.Dataset) -> np.dtype | None:
-    """The type of plain numbers (little-endian, whole bytes) or of fixed-length strings; None for any other."""
+    """The type of plain numbers (little-endian, whole bytes) or of fixed-length strings; None for
+    any other."""
     held = item.id.get_type()
     if held.get_class() == h5py.h5t.STRING:
         return None if held.is_variable_str() else np.dtype(f"S{held.get_size()}")
@@ -159,9 +178,11 @@ def _kind(dtype: np.dtype) -> str:
     return "bytes" if dtype.kind == "S" else dtype.name
 
 
-_CLASSES = {h5py.h5t.INTEGER: "integers of an unusual kind", h5py.h5t.FLOAT: "numbers of an unusual kind",
-            h5py.h5t.STRING: "strings of variable length", h5py.h5t.COMPOUND: "compound type", h5py.h5t.ENUM: "an enumeration",
-            h5py.h5t.VLEN: "lists of variable length", h5py.h5t.OPAQUE: "opaque type", h5py.h5t.REFERENCE: "references",
+_CLASSES = {h5py.h5t.INTEGER: "integers of an unusual kind",
+            h5py.h5t.FLOAT: "numbers of an unusual kind",
+            h5py.h5t.STRING: "strings of variable length", h5py.h5t.COMPOUND: "compound type",
+            h5py.h5t.ENUM: "an enumeration", h5py.h5t.VLEN: "lists of variable length",
+            h5py.h5t.OPAQUE: "opaque type", h5py.h5t.REFERENCE: "references",
             h5py.h5t.ARRAY: "arrays", h5py.h5t.BITFIELD: "bit fields", h5py.h5t.TIME: "times"}
 
 

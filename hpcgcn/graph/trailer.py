@@ -1,12 +1,14 @@
 """The last bytes of a file of ours: a checksum of all that is not the data of an array.
 
-HDF5 libraries crash or loop on some damaged metadata, so it is verified before they see it. The trailer stands after
-the end of the HDF5 file, where libraries do not look; one that changes a file cuts it off. In order:
+HDF5 libraries crash or loop on some damaged metadata, so it is verified before they see it. The
+trailer stands after the end of the HDF5 file, where libraries do not look; one that changes a file
+cuts it off. In order:
 
     (place, size) of every array's data, unsigned 64-bit little-endian; how many; SHA-256; MAGIC
 
-The SHA-256 is of the bytes before the trailer that are no array's data, of the table and of its length. What an array
-holds is left to the attribute `crc32` of its dataset, which is among the bytes that are covered here.
+The SHA-256 is of the bytes before the trailer that are no array's data, of the table and of its
+length. What an array holds is left to the attribute `crc32` of its dataset, which is among the
+bytes that are covered here.
 """
 
 from __future__ import annotations
@@ -37,12 +39,13 @@ class State(Enum):
 def data_regions(file: h5py.File) -> list[tuple[int, int]]:
     """(place, size) of the data of every array in a file that is open for writing, in order."""
     file.flush()
-    return sorted((dataset.id.get_offset(), dataset.id.get_storage_size()) for dataset in all_datasets(file)
-                  if dataset.id.get_offset() is not None)
+    return sorted((dataset.id.get_offset(), dataset.id.get_storage_size())
+                  for dataset in all_datasets(file) if dataset.id.get_offset() is not None)
 
 
 def append_trailer(disk, regions: list[tuple[int, int]]):
-    """Write the trailer of a complete HDF5 file, whose binary file object allows reading and writing."""
+    """Write the trailer of a complete HDF5 file, whose binary file object allows reading and
+    writing."""
     end = disk.seek(0, os.SEEK_END)
     table = _packed(regions)
     digest = _digest(disk, regions, end, table)

@@ -10,7 +10,8 @@ from hpcgcn.graph.schema import Attribute
 
 _H5T = h5py.h5t
 _NAMES = {"object": dict, "list": list}
-_WORDS = {"int": "an integer", "float": "a floating-point number", "bool": "a boolean", "string": "a string",
+_WORDS = {"int": "an integer", "float": "a floating-point number", "bool": "a boolean",
+          "string": "a string",
           "object": "a string of JSON that is an object", "list": "a string of JSON that is a list"}
 
 
@@ -20,7 +21,8 @@ class Unfit(ValueError):
 
 def expected(attribute: Attribute) -> str:
     """What the attribute must be, in words."""
-    return _WORDS[attribute.type] + (f" of at least {attribute.least}" if attribute.least is not None else "")
+    return _WORDS[attribute.type] + (f" of at least {attribute.least}"
+                                     if attribute.least is not None else "")
 
 
 def read_attribute(item: h5py.Group | h5py.Dataset, name: str, attribute: Attribute):

@@ -1,4 +1,7 @@
-"""Is a file sound? Then reading, partitioning, training and predicting from it succeed. The whole file is read."""
+"""Is a file sound?
+
+Then reading, partitioning, training and predicting from it succeed. The whole file is read.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ from hpcgcn.graph.header import Opened, examine
 
 
 def verify(path: str | os.PathLike) -> list[str]:
-    """What is wrong with a file: structure, checksums, values; empty if it is sound. FileError if it cannot be opened."""
+    """What is wrong with a file: structure, checksums, values; empty if it is sound.
+
+    FileError if it cannot be opened.
+    """
     with examine(path) as held:
         return problems(held)
 
@@ -47,7 +53,8 @@ def _partition_values(file: h5py.File, facts: dict) -> Iterator[str]:
 
 def _split_counts(split: h5py.Dataset) -> list[dict[str, int]]:
     """Nodes of train, val and test in every split."""
-    return [{name: int(np.count_nonzero(row == code)) for code, name in SPLIT_NAMES.items()} for row in split]
+    return [{name: int(np.count_nonzero(row == code)) for code, name in SPLIT_NAMES.items()}
+            for row in split]
 
 
 def _prediction_values(file: h5py.File, facts: dict) -> Iterator[str]:
@@ -65,5 +72,5 @@ def _no_values(file: h5py.File, facts: dict) -> Iterator[str]:
     yield from ()
 
 
-_VALUES = {"graph": _graph_values, "partition": _partition_values, "predictions": _prediction_values,
-           "model": _model_values, "exchange": _no_values}
+_VALUES = {"graph": _graph_values, "partition": _partition_values,
+           "predictions": _prediction_values, "model": _model_values, "exchange": _no_values}

@@ -32,5 +32,5 @@ class StopRequest:
         if number == signal.SIGINT:
             if self.received == "SIGINT":
                 raise KeyboardInterrupt
-            os.write(2, STOPPING)        # not by print or logging, which may be what was interrupted
+            os.write(2, STOPPING)  # not by print or logging, which may be what was interrupted
         self.received = signal.Signals(number).name

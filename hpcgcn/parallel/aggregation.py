@@ -3,8 +3,8 @@
     push(rows, context)   these rows of the input are ready: keep them, send what others need
     pull(context)         yields ranges of rows of the output, complete, as soon as they are
 
-All rows of a hop are pushed before the first pull, each row once. There is one aggregation per hop and direction:
-A going forward (values), its transpose going back (gradients).
+All rows of a hop are pushed before the first pull, each row once. There is one aggregation per hop
+and direction: A going forward (values), its transpose going back (gradients).
 """
 
 from __future__ import annotations
@@ -37,26 +37,34 @@ class Aggregation:
 
 
 class Aggregations:
-    """The aggregations of a model on this rank. `forward[k]` and `backward[k]` belong to hop k + 1."""
+    """The aggregations of a model on this rank.
+
+    `forward[k]` and `backward[k]` belong to hop k + 1.
+    """
 
     forward: list[Aggregation]       # training
     backward: list[Aggregation]      # training; None where no gradient is wanted
     evaluation: list[Aggregation]    # exact: no staleness, no coding
     blocks: list[Rows]               # the order in which rows enter the first block of a pass
-    idle_blocks = frozenset()        # those of them whose logits training does not make, because the loss does not look at them
-    exchanges: list                  # (hop, "forward" or "backward", Exchange) of training, for accounting and checkpoints
-    role = "both"                    # of this rank: it aggregates ("sparse"), updates ("dense") or does both
+    # those of them whose logits training does not make, because the loss does not look at them
+    idle_blocks = frozenset()
+    # (hop, "forward" or "backward", Exchange) of training, for accounting and checkpoints
+    exchanges: list
+    role = "both"  # of this rank: it aggregates ("sparse"), updates ("dense") or does both
 
     def multiply_adds(self) -> int:
-        """Multiply-adds of this rank's sparse products in an epoch of training: what aggregation is balanced by."""
-        return sum(aggregation.multiply_adds for aggregation in self.forward + self.backward if aggregation)
+        """Multiply-adds of this rank's sparse products in an epoch of training: what aggregation is
+        balanced by."""
+        return sum(aggregation.multiply_adds
+                   for aggregation in self.forward + self.backward if aggregation)
 
     def named_exchanges(self) -> dict:
         """Training's exchanges by a name of their own, for checkpoints."""
         names = {}
         for hop, direction, exchange in self.exchanges:
             stem = f"{hop}.{direction}"
-            names[stem if stem not in names else f"{stem}.{sum(n.startswith(stem) for n in names)}"] = exchange
+            names[stem if stem not in names
+                  else f"{stem}.{sum(n.startswith(stem) for n in names)}"] = exchange
         return names
 
     def close(self):
@@ -80,7 +88,10 @@ def split_blocks(start: int, n_first: int, stop: int, width: int) -> tuple[list[
 
 
 def scales(normalisation: str, degree: np.ndarray, halo_degree: np.ndarray, dtype):
-    """(row scale, column scale of owned, column scale of halo); None means 1. Degrees are those of the whole graph."""
+    """(row scale, column scale of owned, column scale of halo); None means 1.
+
+    Degrees are those of the whole graph.
+    """
     safe, halo_safe = np.maximum(degree, 1), np.maximum(halo_degree, 1)
     if normalisation == "mean":
         return (1.0 / safe).astype(dtype), None, None
@@ -88,13 +99,17 @@ def scales(normalisation: str, degree: np.ndarray, halo_degree: np.ndarray, dtyp
 
 
 class GatherStores:
-    """Where rows wait to be gathered. A hop is gathered from while the next one's rows arrive, so two in turn do."""
+    """Where rows wait to be gathered.
+
+    A hop is gathered from while the next one's rows arrive, so two in turn do.
+    """
 
     def __init__(self, backend, precision: str):
         self.backend, self.precision, self._stores = backend, precision, {}
 
     def storage(self, what: str, source, turn: int, reuse: float) -> Storage:
-        """For rows gathered `reuse` times on average; fields of one kind, shape and turn share a place."""
+        """For rows gathered `reuse` times on average; fields of one kind, shape and turn share a
+        place."""
         key = (what, turn % 2, tuple(source.shape), reuse)
         if key not in self._stores:
             self._stores[key] = self.backend.gather_store(source.shape, self.precision, reuse)
@@ -102,7 +117,8 @@ class GatherStores:
 
 
 class Storage:
-    """The rows that an aggregation gathers: as they are, or in 16 bits or another layout (arithmetic stays as it is)."""
+    """The rows that an aggregation gathers: as they are, or in 16 bits or another layout
+    (arithmetic stays as it is)."""
 
     def __init__(self, backend, source, store=None):
         self.backend, self.source, self.store = backend, source, store
@@ -118,8 +134,12 @@ class Storage:
         return self.source if self.store is None else self.store
 
 
-def multiply(backend, matrix, x, out, blocks: list[Rows], accumulate: bool = False, progress=lambda: None) -> Iterator[Rows]:
-    """out[rows] (= or +=) A[rows] x for blocks of rows; yields each when it is complete. `progress` is called in between."""
+def multiply(backend, matrix, x, out, blocks: list[Rows], accumulate: bool = False,
+             progress=lambda: None) -> Iterator[Rows]:
+    """out[rows] (= or +=) A[rows] x for blocks of rows; yields each when it is complete.
+
+    `progress` is called in between.
+    """
     *passes, last = backend.gather_passes(x)
     for part in passes:
         for rows in blocks:

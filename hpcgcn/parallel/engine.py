@@ -30,15 +30,17 @@ class Engine:
         def aggregate(rows):
             return aggregate_once(strategy, backend, self.local, shape, parameters, rows)
 
-        inputs = local_inputs(backend, part, self.local.order, ids, aggregate if precompute else None)
+        inputs = local_inputs(backend, part, self.local.order, ids,
+                              aggregate if precompute else None)
         self.model = build_model(backend, shape, parameters, self.local.n_owned, inputs)
         self.plan = Plan(whole_line(self.model))
         self.plan.bind(backend)
-        # Training's exchanges depend on the hops' widths and the number of halo rows: known only now.
+        # Training's exchanges depend on the hops' widths and the number of halo rows: known only
+        # now.
         self.policies = make_policies(self) if make_policies else None
         self.aggregations = strategy.training_aggregations(self)
 
-    # -- passes -------------------------------------------------------------------------------------------------------
+    # -- passes ------------------------------------------------------------------------------------
     def _forward(self, aggregations, context: PassContext):
         """Rows in, complete rows out: the whole forward pass, for every strategy."""
         model, hops = self.model, len(self.model.hops)
@@ -81,7 +83,10 @@ class Engine:
             aggregation.push(rows, context)
 
     def train_pass(self, epoch: int) -> float:
-        """Forward, loss, backward; gradients are this rank's share. Returns this rank's sum of the losses of train nodes."""
+        """Forward, loss, backward; gradients are this rank's share.
+
+        Returns this rank's sum of the losses of train nodes.
+        """
         context = PassContext(self.seed, epoch, True)
         self._forward(self.aggregations.forward, context)
         self.parameters.zero_grad()

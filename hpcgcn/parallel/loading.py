@@ -15,8 +15,8 @@ def in_memory(comm, source, config) -> Graph | None:
     if not isinstance(source, Graph):
         return None
     if comm.size != 1:
-        raise ConfigError(f"a graph in memory is for one rank, but {comm.size} were started; write it "
-                          f"with write_graph")
+        raise ConfigError(f"a graph in memory is for one rank, but {comm.size} were started; "
+                          "write it with write_graph")
     return checked_split("the graph", source, config)
 
 
@@ -37,6 +37,6 @@ def checked_together(comm, path, part: Part) -> Part:
             raise FileError(f"{path} is damaged: original_ids are not a permutation of the nodes; "
                             f"partition again")
         if sums[1]:
-            raise FileError(f"{path} is damaged: the graph is called undirected, but some edges are "
-                            f"there one way only; partition again")
+            raise FileError(f"{path} is damaged: the graph is called undirected, but some edges "
+                            "are there one way only; partition again")
     return part

@@ -1,8 +1,10 @@
-"""The local matrices of one rank, split by where a neighbour lives, with rows in the order that lets work overlap.
+"""The local matrices of one rank, split by where a neighbour lives, with rows in the order that
+lets work overlap.
 
-Rows are ordered interior first, then boundary (a row that reads a remote node or is read by one). So every block of rows
-that becomes complete together is one contiguous slice. Within both, training nodes come first: the loss looks at no others,
-so the last hop of training needs only two slices of its rows.
+Rows are ordered interior first, then boundary (a row that reads a remote node or is read by one).
+So every block of rows that becomes complete together is one contiguous slice. Within both, training
+nodes come first: the loss looks at no others, so the last hop of training needs only two slices of
+its rows.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ import numpy as np
 from hpcgcn.graph.data import TRAIN, Part, SparseRows
 from hpcgcn.mpi.halo import HaloPlan, find_halo, make_plan
 
-# Up to so many entries sorting takes no longer than loading SciPy, which every rank would do at start.
+# Up to so many entries sorting takes no longer than loading SciPy, which every rank would do at
+# start.
 SORTED_ENTRIES = 1 << 20
 
 
@@ -46,27 +49,31 @@ class Structure:
         marks = np.ones(len(self.indices), np.int8)
         matrix = sp.csr_array((marks, self.indices, self.indptr),
                               shape=(self.n_rows, self.n_columns)).tocsc()
-        return Structure(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), self.n_rows)
+        return Structure(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32),
+                         self.n_rows)
 
     def with_columns(self, kept: np.ndarray) -> Structure:
         """Without the entries of all other columns; kept: (n_columns,) bool."""
         chosen = kept[self.indices]
-        return Structure(_select(np.diff(self.indptr), chosen), self.indices[chosen], self.n_columns)
+        return Structure(_select(np.diff(self.indptr), chosen), self.indices[chosen],
+                         self.n_columns)
 
 
 @dataclass
 class LocalGraph:
-    """One rank's share: owned rows (interior, then boundary), halo rows, and the matrices between them."""
+    """One rank's share: owned rows (interior, then boundary), halo rows, and the matrices between
+    them."""
 
     plan: HaloPlan
     order: np.ndarray                # (n_owned,) position in the Part of each local row
     n_interior: int
-    n_train: tuple[int, int]         # training rows, which come first, of the interior and of the boundary
+    n_train: tuple[int, int]  # training rows, which come first, of the interior and of the boundary
     inner: Structure                 # owned x owned
     outer: Structure                 # boundary x halo
     inner_t: Structure               # the same object as `inner` if the graph is undirected
     outer_t: Structure               # halo x boundary
-    degree: np.ndarray               # (n_owned,) in-degree in the whole graph, self loop included if there is one
+    # (n_owned,) in-degree in the whole graph, self loop included if there is one
+    degree: np.ndarray
     halo_degree: np.ndarray          # (n_halo,)
     ids: np.ndarray                  # (n_owned,) int64 original ids: all draws use these
     halo_ids: np.ndarray             # (n_halo,) int64
@@ -110,12 +117,13 @@ def build_local(comm, part: Part, self_loops: bool, keep_order: bool = False) ->
     remote = (part.indices < start) | (part.indices >= start + n_owned)
 
     boundary = np.full(n_owned, keep_order)
-    row_has_remote = np.add.reduceat(np.append(remote, False), part.indptr[:-1]) if n_owned else np.zeros(0)
+    row_has_remote = np.add.reduceat(np.append(remote, False),
+                                     part.indptr[:-1]) if n_owned else np.zeros(0)
     boundary[(row_has_remote > 0) & (degree > 0)] = True
     for rows in wanted:
         boundary[rows] = True
     idle = np.full(n_owned, False) if keep_order else part.split != TRAIN
-    order = np.lexsort((idle, boundary))                                # stable: otherwise as in the part
+    order = np.lexsort((idle, boundary))  # stable: otherwise as in the part
     n_interior = n_owned - int(boundary.sum())
     n_train = int((~idle & ~boundary).sum()), int((~idle & boundary).sum())
     local_of = np.empty(n_owned, np.int32)
@@ -154,7 +162,7 @@ def _inner_structure(part, order, local_of, remote, start, self_loops) -> Struct
     if self_loops:
         shifted = indptr + np.arange(n_owned + 1)
         with_loops = np.empty(shifted[-1], np.int32)
-        loop_at = shifted[1:] - 1                                   # the loop is the last entry of its row
+        loop_at = shifted[1:] - 1  # the loop is the last entry of its row
         with_loops[loop_at] = np.arange(n_owned, dtype=np.int32)
         others = np.ones(shifted[-1], bool)
         others[loop_at] = False
@@ -173,7 +181,8 @@ def _outer_structure(part, boundary_rows, remote, halo_file_ids) -> Structure:
 
 
 def restrict(comm, part: Part, keep: np.ndarray) -> Part:
-    """The part's share of the subgraph induced by the kept nodes (keep: (n_owned,) bool), re-numbered on all ranks."""
+    """The part's share of the subgraph induced by the kept nodes (keep: (n_owned,) bool),
+    re-numbered on all ranks."""
     halo_file_ids, counts, wanted = find_halo(comm, part.offsets, part.rank, part.indices)
     plan = make_plan(comm, counts, wanted)
     offsets = np.concatenate([[0], np.cumsum(comm.allgather(int(keep.sum())))]).astype(np.int64)
@@ -193,6 +202,7 @@ def restrict(comm, part: Part, keep: np.ndarray) -> Part:
     if features.shape[0]:                # a rank may hold none of its nodes' features
         features = features.take(order) if isinstance(features, SparseRows) else features[order]
     chunks = None if part.chunks is None else np.concatenate([[0], np.cumsum(keep)])[part.chunks]
-    return Part(offsets=offsets, rank=part.rank, indptr=_select(lengths, chosen), indices=mapped[chosen],
-                features=features, labels=part.labels[order], split=part.split[order],
-                original_ids=part.original_ids[order], n_classes=part.n_classes, directed=part.directed, chunks=chunks)
+    return Part(offsets=offsets, rank=part.rank, indptr=_select(lengths, chosen),
+                indices=mapped[chosen], features=features, labels=part.labels[order],
+                split=part.split[order], original_ids=part.original_ids[order],
+                n_classes=part.n_classes, directed=part.directed, chunks=chunks)

@@ -1,4 +1,7 @@
-"""What settings of several strategies are checked by. No heavy imports: the configuration uses it."""
+"""What settings of several strategies are checked by.
+
+No heavy imports: the configuration uses it.
+"""
 
 from __future__ import annotations
 

@@ -26,11 +26,12 @@ class Labels:
         return self.host.ndim == 2
 
     def loss(self, backend, logits, dlogits, rows: slice = slice(None)) -> float:
-        """The sum of the training rows' losses; dlogits[rows] = its gradient over the global count."""
+        """The sum of the training rows' losses; dlogits[rows] = its gradient over the global
+        count."""
         scale = 1.0 / max(self.n_train, 1)
         if self.multilabel:
-            return backend.sigmoid_cross_entropy(logits[rows], self.train[rows], self.row_used[rows],
-                                                 scale, dlogits[rows])
+            return backend.sigmoid_cross_entropy(logits[rows], self.train[rows],
+                                                 self.row_used[rows], scale, dlogits[rows])
         return backend.softmax_cross_entropy(logits[rows], self.train[rows], scale, dlogits[rows])
 
 

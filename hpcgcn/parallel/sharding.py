@@ -18,7 +18,7 @@ class Replicated:
     def sum(self, agreed: np.ndarray):
         """Add up the gradient over the ranks that share it, and `agreed` over all ranks."""
         backend, p = self.parameters.backend, self.parameters
-        gradient = backend.to_host(p.grad)                           # the array itself where MPI can read it
+        gradient = backend.to_host(p.grad)  # the array itself where MPI can read it
         self._sum(agreed, gradient)
         backend.copy(gradient, p.grad)
 
@@ -30,7 +30,8 @@ class Replicated:
         return number
 
     def whole(self, array) -> np.ndarray | None:
-        """An array of the size of the parameters for the whole model, on rank 0 (elsewhere it may be None). Collective."""
+        """An array of the size of the parameters for the whole model, on rank 0 (elsewhere it may
+        be None). Collective."""
         return np.array(self.parameters.backend.to_host(array))
 
     def own(self, array: np.ndarray) -> np.ndarray:

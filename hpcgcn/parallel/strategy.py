@@ -1,9 +1,9 @@
 """What a strategy is: all that one way of dividing the work over the ranks needs to be.
 
-How a rank gets its part of the graph, what it computes with it, who holds which parameters, and what
-is told about it. A run makes one strategy; it makes an engine per graph (training and, for inductive
-runs, evaluation). The defaults below are those of strategies in which a rank owns nodes and every
-rank holds all parameters.
+How a rank gets its part of the graph, what it computes with it, who holds which parameters, and
+what is told about it. A run makes one strategy; it makes an engine per graph (training and, for
+inductive runs, evaluation). The defaults below are those of strategies in which a rank owns nodes
+and every rank holds all parameters.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Strategy:
         self.runtime, self.config = runtime, config
         self.choices = {}                    # made by measuring at start; a resumed run keeps them
 
-    # -- loading ------------------------------------------------------------------------------------
+    # -- loading -----------------------------------------------------------------------------------
     def load(self, source) -> Part:
         """This rank's part of a graph file, a partition file or a Graph. Collective."""
         raise NotImplementedError
@@ -46,7 +46,7 @@ class Strategy:
         """The settings with which a model that was trained so is evaluated elsewhere."""
         return config
 
-    # -- the model ----------------------------------------------------------------------------------
+    # -- the model ---------------------------------------------------------------------------------
     def make_parameters(self, backend, specs) -> Parameters:
         """The parameters that this rank holds."""
         return Parameters(backend, specs, self.config.seed)
@@ -73,7 +73,7 @@ class Strategy:
         """The same for an engine that is otherwise ready; here something may be measured first."""
         return self.aggregations(engine.backend, engine.local, engine.model, engine.policies)
 
-    # -- what is told about it ----------------------------------------------------------------------
+    # -- what is told about it ---------------------------------------------------------------------
     def epoch_metrics(self, engine, row: dict) -> dict:
         """The values of `metric_columns` for an epoch; row: the other columns, on rank 0."""
         return {}
@@ -96,6 +96,7 @@ class Strategy:
 
 
 def exact_policies(policies):
-    """(policies of training, policy of evaluation); a model that is only evaluated has no others."""
+    """(policies of training, policy of evaluation); a model that is only evaluated has no
+    others."""
     plain = plain_policy()
     return policies or (lambda hop, direction: plain), plain

@@ -29,12 +29,14 @@ class Axis:
 
 METRICS = (Metric("val", "Validation accuracy", True), Metric("test", "Test accuracy", True),
            Metric("loss", "Training loss", False))
-AXES = (Axis("epochs", "Epochs"), Axis("seconds", "Training time"), Axis("bytes", "Bytes sent, all ranks"))
+AXES = (Axis("epochs", "Epochs"), Axis("seconds", "Training time"),
+        Axis("bytes", "Bytes sent, all ranks"))
 
 
 @dataclass
 class Line:
-    """The curve of one run: points (x, y), and the one at the best validation score if it is marked."""
+    """The curve of one run: points (x, y), and the one at the best validation score if it is
+    marked."""
 
     number: int                              # of the run, in the order given
     points: list[tuple[float, float]]
@@ -92,8 +94,10 @@ def _positions(run: Run, axis: Axis) -> list[float]:
     return run.cumulative("seconds" if axis.kind == "seconds" else "bytes_sent")
 
 
-def thinned(points: list[tuple[float, float]], most: int = MOST_POINTS) -> list[tuple[float, float]]:
-    """At most so many points, which keep every peak and dip: the extremes of each stretch, and both ends."""
+def thinned(points: list[tuple[float, float]],
+            most: int = MOST_POINTS) -> list[tuple[float, float]]:
+    """At most so many points, which keep every peak and dip: the extremes of each stretch, and both
+    ends."""
     if len(points) <= most:
         return points
     stretch = 2 * len(points) / (most - 2)
@@ -116,7 +120,8 @@ def _choose_y(row: list[Chart]):
 
 
 def _score_range(lines: list[Line]) -> tuple[float, float]:
-    """Room for what comes after the first, steep epochs, which would press all that is worth comparing into the top."""
+    """Room for what comes after the first, steep epochs, which would press all that is worth
+    comparing into the top."""
     later = [y for line in lines for _, y in line.points[len(line.points) // 2:]]
     everything = [y for line in lines for _, y in line.points]
     low, high = min(later), max(everything)
@@ -127,7 +132,8 @@ def _score_range(lines: list[Line]) -> tuple[float, float]:
 def _choose_x(chart: Chart):
     ends = [line.points[-1][0] for line in chart.lines]
     first = min(line.points[0][0] for line in chart.lines)
-    # Methods differ in bytes by orders of magnitude: on a linear axis the thrifty ones would be a vertical line.
+    # Methods differ in bytes by orders of magnitude: on a linear axis the thrifty ones would be a
+    # vertical line.
     chart.log_x = chart.axis.kind == "bytes" and max(ends) > 4 * min(ends) and first > 0
     if chart.log_x:
         chart.x_range = _log_range([first, max(ends)])

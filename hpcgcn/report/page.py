@@ -20,7 +20,8 @@ _HEAD_BYTES = 100_000
 
 def write_page(path: str, runs: list[Run], title: str = "", overwrite: bool = False):
     """Write the report of these runs, whole or not at all."""
-    atomic_text(path, _as_utf8(page(runs, title)), page_replaces(runs, overwrite), [run.path for run in runs])
+    atomic_text(path, _as_utf8(page(runs, title)), page_replaces(runs, overwrite),
+                [run.path for run in runs])
 
 
 def _as_utf8(text: str) -> str:
@@ -51,17 +52,18 @@ def page(runs: list[Run], title: str = "") -> str:
     """The whole page as text."""
     title = title or _title(runs)
     folder = files("hpcgcn.report")
-    style, script = (folder.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
-    body = "".join((_header(runs, title), _notes(runs), _highlights(runs), _results(runs), _legend(runs), _curves(runs),
-                    _times(runs), _pipelines(runs), _settings(runs)))
-    return ('<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-            '<meta name="viewport" content="width=device-width, initial-scale=1">'
-            '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; style-src \'unsafe-inline\'; '
-            'script-src \'unsafe-inline\'">'
-            f'<meta name="generator" content="hpcgcn {__version__}">'
-            f'<meta name="hpcgcn-runs" content="{" ".join(run.identity for run in runs)}"><title>{escape(title)}</title>\n'
-            f'<style>\n{style}</style></head>\n<body><main>{body}</main>'
-            f'<div id="tip" role="status" hidden></div>\n<script>\n{script}</script></body></html>\n')
+    style, script = (folder.joinpath(name).read_text(encoding="utf-8")
+                     for name in ("page.css", "page.js"))
+    body = "".join((_header(runs, title), _notes(runs), _highlights(runs), _results(runs),
+                    _legend(runs), _curves(runs), _times(runs), _pipelines(runs), _settings(runs)))
+    return ('<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
+            'content="width=device-width, initial-scale=1"><meta '
+            'http-equiv="Content-Security-Policy" content="default-src \'none\'; style-src '
+            '\'unsafe-inline\'; script-src \'unsafe-inline\'"><meta name="generator" '
+            f'content="hpcgcn {__version__}"><meta name="hpcgcn-runs" '
+            f'content="{" ".join(run.identity for run in runs)}"><title>{escape(title)}</title>\n'
+            f'<style>\n{style}</style></head>\n<body><main>{body}</main><div id="tip" '
+            f'role="status" hidden></div>\n<script>\n{script}</script></body></html>\n')
 
 
 def _title(runs: list[Run]) -> str:
@@ -75,7 +77,8 @@ def _section(title: str, content: str, text: str = "") -> str:
 
 def _header(runs: list[Run], title: str) -> str:
     facts = []
-    for name, write in (("nodes", lambda n: f"{n:,} nodes"), ("ranks", lambda n: f"{n} rank{'s' * (n != 1)}")):
+    for name, write in (("nodes", lambda n: f"{n:,} nodes"),
+                        ("ranks", lambda n: f"{n} rank{'s' * (n != 1)}")):
         values = {run.fact(name) for run in runs} - {None}
         if len(values) == 1:
             facts.append(write(int(values.pop())))
@@ -88,7 +91,8 @@ def _header(runs: list[Run], title: str) -> str:
 
 
 def _notes(runs: list[Run]) -> str:
-    items = [f"<li><b>{escape(run.label)}</b>: {escape(note)}</li>" for run in runs for note in run.notes]
+    items = [f"<li><b>{escape(run.label)}</b>: {escape(note)}</li>" for run in runs
+             for note in run.notes]
     return f'<ul class="notes">{"".join(items)}</ul>' if items else ""
 
 
@@ -96,15 +100,18 @@ def _highlights(runs: list[Run]) -> str:
     """The three numbers that most people look for first."""
     rows = tables.result_rows(runs)
     cards = []
-    for key, title, write, better in (("test", "Highest test accuracy", lambda v: tables.percent(v, 2), max),
+    for key, title, write, better in (("test", "Highest test accuracy",
+                                       lambda v: tables.percent(v, 2), max),
                                       ("epoch_seconds", "Shortest epoch", scales.duration, min),
                                       ("epoch_sent", "Fewest bytes an epoch", scales.size, min)):
         known = [(row[key], number) for number, row in enumerate(rows) if row[key] is not None]
         if not known or (key == "epoch_sent" and not any(value for value, _ in known)):
             continue
         value, number = better(known, key=lambda pair: pair[0])
-        who = f'<span class="who">{svg.swatch(number)}{escape(runs[number].label)}</span>' if len(runs) > 1 else ""
-        name = title if len(runs) > 1 else {"test": "Test accuracy", "epoch_seconds": "Time an epoch",
+        who = (f'<span class="who">{svg.swatch(number)}{escape(runs[number].label)}</span>'
+               if len(runs) > 1 else "")
+        name = title if len(runs) > 1 else {"test": "Test accuracy",
+                                            "epoch_seconds": "Time an epoch",
                                             "epoch_sent": "Bytes an epoch"}[key]
         cards.append(f'<div class="card"><span class="what">{name}</span>'
                      f'<span class="value">{write(value)}</span>{who}</div>')
@@ -113,7 +120,8 @@ def _highlights(runs: list[Run]) -> str:
 
 def _results(runs: list[Run]) -> str:
     bold = "The best value of a column is set in bold. " if len(runs) > 1 else ""
-    return _section("Results", tables.results_table(runs), bold + "Rest the pointer on a heading for its meaning.")
+    return _section("Results", tables.results_table(runs),
+                    bold + "Rest the pointer on a heading for its meaning.")
 
 
 def _times(runs: list[Run]) -> str:
@@ -126,7 +134,8 @@ def _pipelines(runs: list[Run]) -> str:
     if not pipelines.pipelines(runs):
         return ""
     return _section("Pipelines of layers", pipelines.pipelines_table(runs),
-                    "How long stages waited, and how old the rows of neighbours were that chunks read.")
+                    "How long stages waited, and how old the rows of neighbours were that chunks "
+                    "read.")
 
 
 def _settings(runs: list[Run]) -> str:
@@ -137,16 +146,20 @@ def _settings(runs: list[Run]) -> str:
 def _legend(runs: list[Run]) -> str:
     if len(runs) == 1:
         return ""
-    items = "".join(f'<button type="button" data-run="{number}" aria-pressed="true" title="show or hide">'
-                    f"{svg.swatch(number)}<span>{escape(run.label)}</span></button>" for number, run in enumerate(runs))
+    items = "".join(f'<button type="button" data-run="{number}" aria-pressed="true" title="show '
+                    'or hide">'
+                    f"{svg.swatch(number)}<span>{escape(run.label)}</span></button>"
+                    for number, run in enumerate(runs))
     return f'<nav class="legend" aria-label="Runs">{items}</nav>'
 
 
 def _curves(runs: list[Run]) -> str:
     rows = []
     for k, row in enumerate(make_charts(runs)):
-        panels = "".join(f"<figure>{svg.chart(chart, f'clip-{k}-{chart.axis.kind}')}</figure>" for chart in row)
+        panels = "".join(f"<figure>{svg.chart(chart, f'clip-{k}-{chart.axis.kind}')}</figure>"
+                         for chart in row)
         title = row[0].metric.title + (" (log scale)" if row[0].log_y else "")
         rows.append(f'<h3>{title}</h3><div class="panels">{panels}</div>')
-    return _section("Curves", "".join(rows), "A ring marks the best validation accuracy. The accuracy axes leave the "
-                    "first, steep epochs out. For multi-label graphs accuracy is micro-F1.")
+    return _section("Curves", "".join(rows), "A ring marks the best validation accuracy. The "
+                                             "accuracy axes leave the first, steep epochs out. "
+                                             "For multi-label graphs accuracy is micro-F1.")

@@ -9,7 +9,8 @@ from hpcgcn.report.curves import Chart, make_charts
 from hpcgcn.report.runs import Run
 from hpcgcn.report.svg import COLOURS, DASHES, write_x
 
-PALETTE = ("#0072b2", "#d55e00", "#009e73", "#b5609a", "#c98a00", "#4aa3dc", "#6b7280")    # as page.css, light
+# as page.css, light
+PALETTE = ("#0072b2", "#d55e00", "#009e73", "#b5609a", "#c98a00", "#4aa3dc", "#6b7280")
 
 
 def write_picture(path: str, runs: list[Run], replaces: Replaces = NOTHING):
@@ -17,18 +18,21 @@ def write_picture(path: str, runs: list[Run], replaces: Replaces = NOTHING):
     try:
         import matplotlib
     except ImportError:
-        raise HpcgcnError("--png needs matplotlib, which is not installed: pip install 'hpcgcn[plot]' "
-                          "(the HTML page, -o, needs nothing)") from None
+        raise HpcgcnError("--png needs matplotlib, which is not installed: pip install "
+                          "'hpcgcn[plot]' (the HTML page, -o, needs nothing)") from None
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
     rows = make_charts(runs)
-    figure, axes = plt.subplots(len(rows), 3, figsize=(13, 3.3 * len(rows)), squeeze=False, layout="constrained")
+    figure, axes = plt.subplots(len(rows), 3, figsize=(13, 3.3 * len(rows)), squeeze=False,
+                                layout="constrained")
     for row, panels in zip(rows, axes):
         for chart, panel in zip(row, panels):
             _draw(chart, panel)
         panels[0].set_ylabel(row[0].metric.title + (" (%)" if row[0].metric.percent else ""))
-    handles = [plt.Line2D([], [], label=run.label, **line_look(number)) for number, run in enumerate(runs)]
-    figure.legend(handles=handles, loc="outside upper center", ncols=min(len(runs), 4), frameon=False)
+    handles = [plt.Line2D([], [], label=run.label, **line_look(number))
+               for number, run in enumerate(runs)]
+    figure.legend(handles=handles, loc="outside upper center", ncols=min(len(runs), 4),
+                  frameon=False)
     try:
         with atomic_file(path, replaces, [run.path for run in runs]) as temporary:
             figure.savefig(temporary, dpi=140)
@@ -49,10 +53,12 @@ def _draw(chart: Chart, panel):
     panel.set_xlabel(chart.axis.title)
     panel.spines[["top", "right"]].set_visible(False)
     if not chart.lines:
-        panel.text(0.5, 0.5, "no bytes were sent", ha="center", va="center", color="gray", transform=panel.transAxes)
+        panel.text(0.5, 0.5, "no bytes were sent", ha="center", va="center", color="gray",
+                   transform=panel.transAxes)
         return
     for line in chart.lines:
-        panel.plot(*zip(*line.points), marker="." if len(line.points) == 1 else "", **line_look(line.number))
+        panel.plot(*zip(*line.points), marker="." if len(line.points) == 1 else "",
+                   **line_look(line.number))
         if line.best:
             panel.plot(*line.best, "o", markersize=5, markerfacecolor="white",
                        markeredgecolor=PALETTE[line.number % COLOURS])

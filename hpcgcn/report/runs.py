@@ -21,7 +21,10 @@ PHASES = ("compute", "pack", "unpack", "wait", "allreduce")
 
 @dataclass
 class Run:
-    """One run, as far as its folder tells. Series hold one number an epoch; None where there is none."""
+    """One run, as far as its folder tells.
+
+    Series hold one number an epoch; None where there is none.
+    """
 
     path: str
     label: str
@@ -36,7 +39,8 @@ class Run:
         try:
             return read_marker(self.path)["uuid"]
         except FileError:                    # of an older release, or made by hand
-            return hashlib.sha256(os.path.realpath(self.path).encode("utf-8", "replace")).hexdigest()
+            return hashlib.sha256(os.path.realpath(self.path).encode("utf-8",
+                                                                     "replace")).hexdigest()
 
     @property
     def n_epochs(self) -> int:
@@ -63,19 +67,23 @@ class Run:
         return value if is_number(value) else None
 
     def best(self) -> tuple[int, float | None, float | None] | None:
-        """(epoch, val, test) at the highest validation score (without one: at the last evaluation), or None."""
+        """(epoch, val, test) at the highest validation score (without one: at the last evaluation),
+        or None."""
         columns = zip(self.column("epoch"), self.column("val"), self.column("test"))
         rows = [row for row in columns if row[1] is not None or row[2] is not None]
         with_val = [row for row in rows if row[1] is not None]
         return max(with_val, key=lambda row: row[1]) if with_val else rows[-1] if rows else None
 
     def phases_by_rank(self) -> list[tuple[str, dict[str, float]]]:
-        """(name, seconds of a mean epoch by phase) for each rank; without a summary one mean rank."""
+        """(name, seconds of a mean epoch by phase) for each rank; without a summary one mean
+        rank."""
         found = []
         for row in self._ranks():
-            seconds = {phase: row.get(f"{phase}_seconds") for phase in PHASES} if isinstance(row, dict) else {}
+            seconds = {phase: row.get(f"{phase}_seconds")
+                       for phase in PHASES} if isinstance(row, dict) else {}
             if seconds and all(map(is_number, seconds.values())):
-                found.append((f"rank {row.get('rank', len(found))}", {k: max(v, 0.0) for k, v in seconds.items()}))
+                found.append((f"rank {row.get('rank', len(found))}",
+                              {k: max(v, 0.0) for k, v in seconds.items()}))
         return found or self._mean_rank()
 
     def _ranks(self) -> list:
@@ -83,7 +91,8 @@ class Run:
         return rows if isinstance(rows, list) else []
 
     def _mean_rank(self) -> list[tuple[str, dict[str, float]]]:
-        # metrics.csv adds the phases up over ranks, and has the slowest rank's seconds: their quotient is a mean rank.
+        # metrics.csv adds the phases up over ranks, and has the slowest rank's seconds: their
+        # quotient is a mean rank.
         sums = {phase: sum(v or 0.0 for v in self.column(f"{phase}_seconds")) for phase in PHASES}
         total, seconds = sum(sums.values()), sum(v or 0.0 for v in self.column("seconds"))
         if total <= 0 or not self.n_epochs:
@@ -114,8 +123,8 @@ def read_runs(paths: list[str], skipped: list[str] | None = None) -> list[Run]:
     if skipped is not None:
         skipped += [f"left out: {reason}" for reason in reasons]
     if not any(run.n_epochs for run in runs):
-        raise FileError(f"{', '.join(unique)}: no epoch is complete yet, so there is nothing to show; "
-                        f"try again when metrics.csv has rows")
+        raise FileError(f"{', '.join(unique)}: no epoch is complete yet, so there is nothing to "
+                        "show; try again when metrics.csv has rows")
     for run, label in zip(runs, _labels([os.path.realpath(run.path) for run in runs])):
         run.label = label
     return runs
@@ -134,8 +143,10 @@ def read_run(path: str) -> Run:
 
 def _hint(path: str) -> str:
     if not os.path.isdir(path):
-        return "there is no such folder" if not os.path.exists(path) else "give the folder, not a file in it"
-    inside = sorted(name for name in os.listdir(path) if os.path.isfile(os.path.join(path, name, "metrics.csv")))
+        return ("there is no such folder" if not os.path.exists(path)
+                else "give the folder, not a file in it")
+    inside = sorted(name for name in os.listdir(path)
+                    if os.path.isfile(os.path.join(path, name, "metrics.csv")))
     if inside:
         others = " and others" if len(inside) > 1 else ""
         return f"it holds runs, though: give {os.path.join(path, inside[0])}{others}"
@@ -161,7 +172,8 @@ def _read_metrics(path: str, notes: list[str]) -> dict[str, list]:
     reader = csv.DictReader(io.StringIO(complete + newline))
     missing = [name for name in NEEDED if name not in (reader.fieldnames or [])]
     if missing:
-        raise FileError(f"{path} is not the metrics of a run: its first line does not name {', '.join(missing)}")
+        raise FileError(f"{path} is not the metrics of a run: its first line does not name "
+                        f"{', '.join(missing)}")
     usable, unusable = [], int(bool(rest))
     for row in reader:
         numbers = {name: _number(value) for name, value in row.items() if name is not None}
@@ -171,7 +183,8 @@ def _read_metrics(path: str, notes: list[str]) -> dict[str, list]:
         else:
             usable.append(numbers)
     if unusable:
-        notes.append(f"metrics.csv: {unusable} incomplete row{'s' * (unusable > 1)} left out, {len(usable)} used")
+        notes.append(f"metrics.csv: {unusable} incomplete row{'s' * (unusable > 1)} left out, "
+                     f"{len(usable)} used")
     if usable and not any(row.get(name) is not None for row in usable for name in ("val", "test")):
         notes.append("no evaluation yet: only the loss can be shown")
     if not usable:
@@ -201,7 +214,8 @@ def _read_summary(path: str, notes: list[str]) -> dict | None:
         with open(os.path.join(path, "summary.json"), encoding="utf-8") as file:
             summary = json.load(file)
     except FileNotFoundError:
-        notes.append("no summary.json: the run is still going, or did not end cleanly; what metrics.csv holds is shown")
+        notes.append("no summary.json: the run is still going, or did not end cleanly; what "
+                     "metrics.csv holds is shown")
         return None
     except (OSError, ValueError):
         summary = None

@@ -1,4 +1,7 @@
-"""Charts and bars as inline SVG. Colours come from the page's style, so that light, dark and print all fit."""
+"""Charts and bars as inline SVG.
+
+Colours come from the page's style, so that light, dark and print all fit.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,10 @@ from hpcgcn.report.scales import Scale
 
 WIDTH, HEIGHT = 400, 246
 LEFT, RIGHT, TOP, BOTTOM = 46, 12, 10, 40
-COLOURS = 7                                  # of the style; further runs repeat them with another dash
+COLOURS = 7  # of the style; further runs repeat them with another dash
 DASHES = ("", "6 3", "2 2.5")
-PHASE_NAMES = {"compute": "compute", "pack": "pack", "unpack": "unpack", "wait": "wait", "allreduce": "all-reduce"}
+PHASE_NAMES = {"compute": "compute", "pack": "pack", "unpack": "unpack", "wait": "wait",
+               "allreduce": "all-reduce"}
 
 
 def line_style(number: int) -> str:
@@ -43,19 +47,23 @@ def chart(spec: Chart, ident: str) -> str:
         return '<p class="empty">No bytes were sent: one rank has nobody to send to.</p>'
     x = Scale(*spec.x_range, LEFT, WIDTH - RIGHT, spec.log_x)
     y = Scale(*spec.y_range, HEIGHT - BOTTOM, TOP, spec.log_y)
-    data = (f'data-kind="{spec.axis.kind}" data-percent="{int(spec.metric.percent)}" data-x="{_range(x)}" '
-            f'data-y="{_range(y)}"')
+    data = (f'data-kind="{spec.axis.kind}" data-percent="{int(spec.metric.percent)}" '
+            f'data-x="{_range(x)}" data-y="{_range(y)}"')
     title = f"{spec.metric.title} against {spec.axis.title.lower()}"
-    parts = [f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}" {data}>',
-             f'<clipPath id="{ident}"><rect x="{LEFT}" y="{TOP - 4}" width="{WIDTH - LEFT - RIGHT + 4}" '
+    parts = [f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+             f'aria-label="{escape(title)}" {data}>',
+             f'<clipPath id="{ident}"><rect x="{LEFT}" y="{TOP - 4}" '
+             f'width="{WIDTH - LEFT - RIGHT + 4}" '
              f'height="{HEIGHT - TOP - BOTTOM + 4}"/></clipPath>',
              *_grid(spec, x, y), f'<g clip-path="url(#{ident})">']
     for line in spec.lines:
         points = " ".join(f"{x(a):.2f},{y(b):.3f}" for a, b in line.points)
-        parts.append(f'<g class="run r{line.number}" data-run="{line.number}"><polyline points="{points}" '
+        parts.append(f'<g class="run r{line.number}" data-run="{line.number}"><polyline '
+                     f'points="{points}" '
                      f'{line_style(line.number)}/>{_single(line, x, y)}{_best(line, x, y)}</g>')
     parts.append('</g>')
-    parts.append(f'<line class="cursor" y1="{TOP}" y2="{HEIGHT - BOTTOM}" visibility="hidden"/></svg>')
+    parts.append(f'<line class="cursor" y1="{TOP}" y2="{HEIGHT - BOTTOM}" '
+                 'visibility="hidden"/></svg>')
     return "".join(parts)
 
 
@@ -89,12 +97,14 @@ def _grid(spec: Chart, x: Scale, y: Scale) -> list[str]:
     bottom = HEIGHT - BOTTOM
     for value in x.ticks(5):
         at = f"{x(value):.1f}"
-        parts.append(f'<line class="tick" x1="{at}" x2="{at}" y1="{bottom}" y2="{bottom + 4}"/>'
-                     f'<text x="{at}" y="{bottom + 16}" text-anchor="middle">{write_x(spec.axis.kind, value)}</text>')
-    parts.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{bottom}" y2="{bottom}"/>')
+        parts.append(f'<line class="tick" x1="{at}" x2="{at}" y1="{bottom}" '
+                     f'y2="{bottom + 4}"/><text x="{at}" y="{bottom + 16}" '
+                     f'text-anchor="middle">{write_x(spec.axis.kind, value)}</text>')
+    parts.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{bottom}" '
+                 f'y2="{bottom}"/>')
     log = " (log scale)" if spec.log_x else ""
-    parts.append(f'<text class="title" x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 6}" text-anchor="middle">'
-                 f'{escape(spec.axis.title + log)}</text>')
+    parts.append(f'<text class="title" x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 6}" '
+                 f'text-anchor="middle">{escape(spec.axis.title + log)}</text>')
     return parts
 
 
@@ -127,33 +137,36 @@ def phase_bars(runs: list[Run]) -> str:
             top += thick + 2
         parts.append("</g>")
         top += gap
-    ticks = "".join(f'<line class="grid" x1="{x(t):.1f}" x2="{x(t):.1f}" y1="0" y2="{top - gap + 6:.1f}"/>'
-                    f'<text x="{x(t):.1f}" y="{top + 9:.1f}" text-anchor="middle">{write_x("seconds", t)}</text>'
-                    for t in x.ticks(8))
+    ticks = "".join(f'<line class="grid" x1="{x(t):.1f}" x2="{x(t):.1f}" y1="0" '
+                    f'y2="{top - gap + 6:.1f}"/><text x="{x(t):.1f}" y="{top + 9:.1f}" '
+                    f'text-anchor="middle">{write_x("seconds", t)}</text>' for t in x.ticks(8))
     return (f'<svg class="bars" viewBox="0 0 {width} {top + 16:.0f}" role="img" '
-            f'aria-label="Seconds of a mean epoch by phase, for each rank of each run">{ticks}{"".join(parts)}</svg>')
+            'aria-label="Seconds of a mean epoch by phase, for each rank of each '
+            f'run">{ticks}{"".join(parts)}</svg>')
 
 
 def _sample(number: int, at: float) -> str:
     return f'<line x1="0" x2="24" y1="{at:.1f}" y2="{at:.1f}" {line_style(number)}/>'
 
 
-def _bar(name: str, seconds: dict[str, float], x: Scale, top: float, thick: int, label: bool) -> str:
+def _bar(name: str, seconds: dict[str, float], x: Scale, top: float, thick: int,
+         label: bool) -> str:
     total = sum(seconds.values())
     shares = ", ".join(f"{PHASE_NAMES[p]} {scales.duration(seconds[p])}" for p in PHASES)
     parts = [f"<g><title>{escape(name)}: {shares}; together {scales.duration(total)}</title>"]
     if label:
-        parts.append(f'<text class="rank" x="{x.first - 8}" y="{top + thick / 2:.1f}" dy=".32em" text-anchor="end">'
-                     f'{escape(name)}</text>')
+        parts.append(f'<text class="rank" x="{x.first - 8}" y="{top + thick / 2:.1f}" dy=".32em" '
+                     f'text-anchor="end">{escape(name)}</text>')
     start = 0.0
     for phase in PHASES:
         at, wide = x(start), x(start + seconds[phase]) - x(start)
         if wide >= 0.05:
-            parts.append(f'<rect class="p-{phase}" x="{at:.2f}" y="{top:.1f}" width="{wide:.2f}" height="{thick}"/>')
+            parts.append(f'<rect class="p-{phase}" x="{at:.2f}" y="{top:.1f}" width="{wide:.2f}" '
+                         f'height="{thick}"/>')
         start += seconds[phase]
     if label:
-        parts.append(f'<text class="total" x="{x(total) + 6:.1f}" y="{top + thick / 2:.1f}" dy=".32em">'
-                     f'{scales.duration(total)}</text>')
+        parts.append(f'<text class="total" x="{x(total) + 6:.1f}" y="{top + thick / 2:.1f}" '
+                     f'dy=".32em">{scales.duration(total)}</text>')
     parts.append("</g>")
     return "".join(parts)
 

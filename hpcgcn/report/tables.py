@@ -9,8 +9,10 @@ from hpcgcn.report import scales
 from hpcgcn.report.runs import Run
 from hpcgcn.report.svg import swatch
 
-BOOKKEEPING = ("name", "output", "resume", "overwrite", "quiet")     # differ by nature and change no result
-FACTS = ("nodes", "ranks", "backend", "threads", "parameters")       # of the summary; results may depend on them
+# differ by nature and change no result
+BOOKKEEPING = ("name", "output", "resume", "overwrite", "quiet")
+# of the summary; results may depend on them
+FACTS = ("nodes", "ranks", "backend", "threads", "parameters")
 NONE = '<td class="none">–</td>'
 
 
@@ -26,7 +28,8 @@ def result_rows(runs: list[Run]) -> list[dict]:
 
 def _result(run: Run) -> dict:
     best = run.best()
-    sent, plain = (sum(v or 0.0 for v in run.column(name)) for name in ("bytes_sent", "bytes_uncompressed"))
+    sent, plain = (sum(v or 0.0 for v in run.column(name))
+                   for name in ("bytes_sent", "bytes_uncompressed"))
     seconds, n = sum(v or 0.0 for v in run.column("seconds")), run.n_epochs
 
     def share(name):
@@ -35,12 +38,11 @@ def _result(run: Run) -> dict:
         return whole if whole is not None else sum(values) / len(values) if values else None
 
     return {"val": best[1] if best else None, "test": best[2] if best else None,
-            "best_epoch": best[0] if best else None,
-            "epochs": n, "epoch_seconds": seconds / n if n else None, "seconds": seconds if n else None,
-            "sent": sent if n else None, "epoch_sent": sent / n if n else None,
-            "compression": plain / sent if sent else None,
-            "stale": share("stale_share") if sent else None, "hidden": share("hidden_share") if sent else None,
-            "memory": run.fact("peak_memory_bytes", "largest_rank")}
+            "best_epoch": best[0] if best else None, "epochs": n, "epoch_seconds": seconds / n if n
+            else None, "seconds": seconds if n else None, "sent": sent if n else None,
+            "epoch_sent": sent / n if n else None, "compression": plain / sent if sent else None,
+            "stale": share("stale_share") if sent else None, "hidden": share("hidden_share") if sent
+            else None, "memory": run.fact("peak_memory_bytes", "largest_rank")}
 
 
 # (key, heading, explanation, how to write it, which is best: max, min or None)
@@ -49,14 +51,17 @@ COLUMNS = (
     ("test", "Test", "test accuracy at the best validation accuracy", lambda v: percent(v, 2), max),
     ("best_epoch", "At epoch", "epoch of the best validation accuracy", lambda v: f"{v:.0f}", None),
     ("epochs", "Epochs", "epochs done", lambda v: f"{v:.0f}", None),
-    ("epoch_seconds", "Time / epoch", "mean time of an epoch, evaluation excluded", scales.duration, min),
+    ("epoch_seconds", "Time / epoch", "mean time of an epoch, evaluation excluded", scales.duration,
+     min),
     ("seconds", "Time", "training time, evaluation excluded", scales.duration, None),
-    ("epoch_sent", "Bytes / epoch", "mean bytes of halo messages an epoch, all ranks", scales.size, min),
+    ("epoch_sent", "Bytes / epoch", "mean bytes of halo messages an epoch, all ranks", scales.size,
+     min),
     ("sent", "Bytes", "bytes of halo messages, all ranks", scales.size, None),
     ("compression", "Compres&shy;sion", "bytes that fp32 would have sent, divided by bytes sent",
      lambda v: f"{v:.1f}×", None),
     ("stale", "Stale", "share of exchanges that used rows of the epoch before", percent, None),
-    ("hidden", "Hidden", "share of the messages' time in flight during which nobody waited for them", percent, None),
+    ("hidden", "Hidden",
+     "share of the messages' time in flight during which nobody waited for them", percent, None),
     ("memory", "Peak memory", "largest resident memory of any rank", scales.size, None),
 )
 
@@ -78,13 +83,15 @@ def _result_cell(value, write, better, column: list) -> str:
     if value is None:
         return NONE
     known = [v for v in column if v is not None]
-    winner = better is not None and len(known) > 1 and len(set(known)) > 1 and value == better(known)
+    winner = (better is not None and len(known) > 1 and len(set(known)) > 1
+              and value == better(known))
     return f'<td{" class=winner" if winner else ""}>{write(value)}</td>'
 
 
 def name_cell(number: int, run: Run) -> str:
     """The first cell of a run's row."""
-    return f'<th scope="row" title="{escape(run.path)}">{swatch(number)}<span>{escape(run.label)}</span></th>'
+    return ('<th scope="row" '
+            f'title="{escape(run.path)}">{swatch(number)}<span>{escape(run.label)}</span></th>')
 
 
 def table(name: str, head: str, body: list[str]) -> str:
@@ -94,7 +101,8 @@ def table(name: str, head: str, body: list[str]) -> str:
 
 
 def differing_settings(runs: list[Run]) -> dict[str, list]:
-    """{setting: its value in every run} for settings that are not the same everywhere; missing ones are None."""
+    """{setting: its value in every run} for settings that are not the same everywhere; missing ones
+    are None."""
     tables = [settings_of(run) for run in runs]
     names = list(dict.fromkeys(name for table in tables for name in table))
     columns = {name: [table.get(name) for table in tables] for name in names}
@@ -108,7 +116,8 @@ def _kinds(name: str, values: list) -> set[str]:
 
 def settings_of(run: Run) -> dict:
     """A run's settings and the facts that its results may depend on."""
-    facts = {name: run.summary[name] for name in FACTS if run.summary and isinstance(run.summary.get(name), (str, int))}
+    facts = {name: run.summary[name]
+             for name in FACTS if run.summary and isinstance(run.summary.get(name), (str, int))}
     return facts | {name: value for name, value in run.config.items() if name not in BOOKKEEPING}
 
 
@@ -116,7 +125,8 @@ def changed_settings(run: Run) -> dict:
     """A single run's settings that are not the defaults."""
     from hpcgcn.config import FIELDS
     defaults = {name: field.default for name, field in FIELDS.items()}
-    return {name: value for name, value in settings_of(run).items() if name in FACTS or defaults.get(name) != value}
+    return {name: value for name, value in settings_of(run).items() if name in FACTS
+            or defaults.get(name) != value}
 
 
 def settings_table(runs: list[Run]) -> str:
@@ -132,7 +142,8 @@ def settings_table(runs: list[Run]) -> str:
     usual = {name: _usual(values) for name, values in columns.items()}
     body = []
     for number, run in enumerate(runs):
-        cells = "".join(_setting_cell(values[number], usual[name]) for name, values in columns.items())
+        cells = "".join(_setting_cell(values[number], usual[name])
+                        for name, values in columns.items())
         body.append(f'<tr class="run r{number}">{name_cell(number, run)}{cells}</tr>')
     return table("settings", f"<th>Run</th>{head}", body)
 
@@ -155,5 +166,6 @@ def _breakable(name: str) -> str:
 def _value(value) -> str:
     if value is None:
         return "–"
-    return escape({True: "yes", False: "no"}[value] if isinstance(value, bool) else
-                  scales.number(value, 6) if isinstance(value, float) else str(value)).replace(":", ":<wbr>")
+    return escape({True: "yes", False: "no"}[value] if isinstance(value, bool)
+                  else scales.number(value, 6) if isinstance(value, float)
+                  else str(value)).replace(":", ":<wbr>")

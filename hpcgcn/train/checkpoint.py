@@ -1,7 +1,7 @@
-"""Checkpoints: a folder an epoch, complete or not there at all.
+"""Checkpoints: a folder per epoch, complete or not there at all.
 
     checkpoints/epoch-000050/model.h5             parameters, moments, best so far (rank 0)
-    checkpoints/epoch-000050/exchange-1-of-4.h5   stale rows, averages, feedback of one rank, if there are any
+    checkpoints/epoch-000050/exchange-1-of-4.h5   stale rows, averages, feedback of rank 1, if any
 
 All is written into a hidden folder first; rank 0 renames it when every rank is done.
 """
@@ -70,7 +70,8 @@ def checkpoint_folders(folder: str) -> list[tuple[int, str]]:
     """(epochs done, path) of the complete checkpoints, oldest first."""
     if not os.path.isdir(folder):
         return []
-    found = [(int(m.group(1)), os.path.join(folder, name)) for name in os.listdir(folder) if (m := _NAME.fullmatch(name))]
+    found = [(int(m.group(1)), os.path.join(folder, name))
+             for name in os.listdir(folder) if (m := _NAME.fullmatch(name))]
     return sorted(found)
 
 
@@ -80,14 +81,19 @@ def exchange_name(rank: int, size: int) -> str:
 
 
 def files_of_checkpoint(epoch: int, n_ranks: int) -> list[str]:
-    """Names, below the folder of checkpoints, that a checkpoint may have: in the end, and before."""
+    """Names, below the folder of checkpoints, that a checkpoint may have: in the end, and
+    before."""
     names = ["model.h5", *(exchange_name(rank, n_ranks) for rank in range(n_ranks))]
     return [os.path.join(folder, name) for folder in (f"epoch-{epoch:06d}", f".writing-{epoch:06d}")
             for name in names]
 
 
-def save(comm, folder: str, snapshot: Snapshot, specs, exchanges: dict, config: Config, command: str, keep: int):
-    """Write a checkpoint; exchanges: {"1.forward": {array name: array}} of this rank. Collective."""
+def save(comm, folder: str, snapshot: Snapshot, specs, exchanges: dict, config: Config,
+         command: str, keep: int):
+    """Write a checkpoint; exchanges: {"1.forward": {array name: array}} of this rank.
+
+    Collective.
+    """
     final = os.path.join(folder, f"epoch-{snapshot.epoch:06d}")
     temporary = os.path.join(folder, f".writing-{snapshot.epoch:06d}")
     with collective_errors(comm):
@@ -97,7 +103,8 @@ def save(comm, folder: str, snapshot: Snapshot, specs, exchanges: dict, config: 
         if comm.rank == 0:
             write_model(os.path.join(temporary, "model.h5"), snapshot, specs, config, command)
         if any(exchanges.values()):
-            _write_exchanges(os.path.join(temporary, exchange_name(comm.rank, comm.size)), snapshot.epoch, exchanges, command)
+            _write_exchanges(os.path.join(temporary, exchange_name(comm.rank, comm.size)),
+                             snapshot.epoch, exchanges, command)
     with collective_errors(comm):
         if comm.rank == 0:
             _publish(temporary, final, folder, snapshot.epoch, keep)
@@ -124,7 +131,8 @@ def _publish(temporary: str, final: str, folder: str, epoch: int, keep: int):
         os.replace(temporary, final)
         sync(folder)
     found = checkpoint_folders(folder)
-    # Newer ones than this could not be read when the run was resumed: they must not push out what can be.
+    # Newer ones than this could not be read when the run was resumed: they must not push out what
+    # can be.
     obsolete = [path for number, path in found if number > epoch]
     obsolete += [path for number, path in found if number <= epoch][:-keep]
     for path in obsolete:
@@ -134,8 +142,9 @@ def _publish(temporary: str, final: str, folder: str, epoch: int, keep: int):
 def write_model(path: str, snapshot: Snapshot, specs, config: Config, command: str):
     """The file model.h5 of a checkpoint folder."""
     with atomic_h5(path, ANY_OF_THE_RUN) as file:
-        write_header(file, "checkpoint", command=command, settings={"config": to_toml(config)}, epoch=snapshot.epoch,
-                     step=snapshot.step, n_ranks=snapshot.n_ranks, multilabel=snapshot.multilabel, best_epoch=snapshot.best.epoch,
+        write_header(file, "checkpoint", command=command, settings={"config": to_toml(config)},
+                     epoch=snapshot.epoch, step=snapshot.step, n_ranks=snapshot.n_ranks,
+                     multilabel=snapshot.multilabel, best_epoch=snapshot.best.epoch,
                      best_val=snapshot.best.val, best_test=snapshot.best.test)
         for name in ("parameters", "m", "v"):
             write_array(file, name, getattr(snapshot, name))
@@ -163,28 +172,34 @@ def load(folder: str) -> Snapshot:
     """The model part of a checkpoint folder, verified."""
     with opened(os.path.join(folder, "model.h5"), "checkpoint", "model") as held:
         file, facts = held.file, held.facts
-        arrays = {name: read_array(file[name]) for name in (*_ARRAYS, "best_parameters") if name in file}
+        arrays = {name: read_array(file[name])
+                  for name in (*_ARRAYS, "best_parameters") if name in file}
         for problem in model_problems(file, facts):
             raise ValueError(problem)
-        best = Best(facts["best_epoch"], facts["best_val"], facts["best_test"], arrays.get("best_parameters"))
-        return Snapshot(facts["epoch"], arrays["parameters"], arrays["m"], arrays["v"], facts["step"], best,
-                        arrays["rate_state"].tolist(), facts["n_ranks"], facts.get("multilabel", False))
+        best = Best(facts["best_epoch"], facts["best_val"], facts["best_test"],
+                    arrays.get("best_parameters"))
+        return Snapshot(facts["epoch"], arrays["parameters"], arrays["m"], arrays["v"],
+                        facts["step"], best, arrays["rate_state"].tolist(), facts["n_ranks"],
+                        facts.get("multilabel", False))
 
 
 def load_layout(folder: str) -> Layout:
-    """{parameter: (where it begins in the flat array, its shape)} of a checkpoint folder, in order."""
+    """{parameter: (where it begins in the flat array, its shape)} of a checkpoint folder, in
+    order."""
     with open_file(os.path.join(folder, "model.h5"), "checkpoint", "model") as file:
         return read_layout(file)
 
 
 def load_shape(folder: str, config: Config) -> Shape:
-    """The shape of the model in a checkpoint folder; CheckpointError if these settings are of another model."""
+    """The shape of the model in a checkpoint folder; CheckpointError if these settings are of
+    another model."""
     layout = load_layout(folder)
     try:
         return fitting_shape(config, layout)
     except ValueError as error:
-        raise CheckpointError(f"{folder} holds the parameters of another model than its settings mean ({error}); use the "
-                              "config.toml that the run was trained with") from None
+        raise CheckpointError(
+            f"{folder} holds the parameters of another model than its settings mean ({error}); "
+            "use the config.toml that the run was trained with") from None
 
 
 def load_config(folder: str) -> Config:
@@ -194,12 +209,14 @@ def load_config(folder: str) -> Config:
 
 
 def load_exchanges(folder: str, rank: int, size: int) -> dict[str, dict[str, np.ndarray]] | None:
-    """This rank's exchange state, verified, or None if the checkpoint has none for this number of ranks."""
+    """This rank's exchange state, verified, or None if the checkpoint has none for this number of
+    ranks."""
     path = os.path.join(folder, exchange_name(rank, size))
     if not os.path.exists(path):
         return None
     with open_file(path, "checkpoint", "exchange") as file:
-        return {name: {key: read_array(array) for key, array in group.items()} for name, group in file.items()}
+        return {name: {key: read_array(array) for key, array in group.items()}
+                for name, group in file.items()}
 
 
 def newest(folder: str) -> str | None:
@@ -216,7 +233,8 @@ def newest(folder: str) -> str | None:
 def _verify(path: str, epochs: int):
     """Raise FileError if any file of a checkpoint folder is damaged or of another epoch."""
     load(path)
-    for name in ("model.h5", *sorted(name for name in os.listdir(path) if name.startswith("exchange-"))):
+    for name in ("model.h5",
+                 *sorted(name for name in os.listdir(path) if name.startswith("exchange-"))):
         with opened(os.path.join(path, name), "checkpoint") as held:
             for problem in checksum_problems(held.file):
                 raise ValueError(problem)
@@ -227,6 +245,7 @@ def _verify(path: str, epochs: int):
 def fit(snapshot: Snapshot, size: int, where: str):
     """Refuse parameters of another model."""
     if len(snapshot.parameters) != size:
-        raise CheckpointError(f"{where} holds {len(snapshot.parameters)} parameters, but this model has {size}: the model, "
-                              f"its layers, widths or the graph's features or classes differ; give the settings of that run "
-                              f"(they are in its config.toml), or another --name")
+        raise CheckpointError(f"{where} holds {len(snapshot.parameters)} parameters, but this "
+                              f"model has {size}: the model, its layers, widths or the graph's "
+                              "features or classes differ; give the settings of that run (they "
+                              "are in its config.toml), or another --name")

@@ -36,7 +36,8 @@ def find_checkpoint(path: str) -> tuple[Config, str]:
         return make_config(toml_path=os.path.join(path, "config.toml")), found
     if os.path.exists(os.path.join(path, "model.h5")):
         return checkpoint.load_config(path), path
-    raise CheckpointError(f"{path} is neither the folder of a run (runs/NAME) nor a checkpoint (runs/NAME/checkpoints/epoch-...)")
+    raise CheckpointError(f"{path} is neither the folder of a run (runs/NAME) nor a checkpoint "
+                          "(runs/NAME/checkpoints/epoch-...)")
 
 
 class TrainedModel:
@@ -44,7 +45,8 @@ class TrainedModel:
 
     def __init__(self, config: Config, part: Part, values: np.ndarray, ends: tuple[int, int],
                  where: str, multilabel: bool = False, comm=None):
-        """ends: features and classes of the model; multilabel: does it tell classes one by one, whatever the graph's labels?"""
+        """ends: features and classes of the model; multilabel: does it tell classes one by one,
+        whatever the graph's labels?"""
         comm = world() if comm is None else comm
         self.config, self.part = config, fitting_part(part, ends, where)
         self.where, self.run = where, run_uuid(where)
@@ -53,12 +55,14 @@ class TrainedModel:
         self.comm = self.runtime.comm
         # Exactly, and among ranks that own nodes, however it was trained.
         name = "single" if comm.size == 1 else "partition"
-        strategy = strategy_named(name)(self.runtime, config.replace(precision="fp32", blocking=False))
+        strategy = strategy_named(name)(self.runtime,
+                                        config.replace(precision="fp32", blocking=False))
         self.backend = open_backend(strategy)
         shape = model_shape(config, self.part)
         parameters = Parameters(self.backend, parameter_specs(shape), config.seed)
         if len(values) != parameters.size:
-            raise CheckpointError(f"{where} holds {len(values)} parameters, but its settings mean {parameters.size}: it is damaged")
+            raise CheckpointError(f"{where} holds {len(values)} parameters, but its settings "
+                                  f"mean {parameters.size}: it is damaged")
         self.backend.copy(np.ascontiguousarray(values, self.backend.dtype), parameters.value)
         self.parameters = parameters
         self.engine = strategy.make_engine(self.backend, self.part, shape, parameters,
@@ -79,14 +83,16 @@ class TrainedModel:
         if what == "embeddings":
             hidden = self.engine.model.embeddings
             if not 1 <= layer <= len(hidden):
-                raise ConfigError(f"--layer {layer}: this model has embeddings of layers 1..{len(hidden)}")
+                raise ConfigError(f"--layer {layer}: this model has embeddings of layers "
+                                  f"1..{len(hidden)}")
             return self.backend.to_host(hidden[layer - 1].value)
         without = rows_without_answer(logits)
         if without:
             raise no_answer(without)
         if what == "logits":
             return logits
-        return (logits > 0).astype(np.uint8) if self.multilabel else logits.argmax(axis=1).astype(np.int32)
+        return (logits
+                > 0).astype(np.uint8) if self.multilabel else logits.argmax(axis=1).astype(np.int32)
 
     def close(self):
         """Free what MPI holds. Collective."""
@@ -95,17 +101,22 @@ class TrainedModel:
 
 
 def fitting_part(part: Part, ends: tuple[int, int], where: str) -> Part:
-    """The part with the model's classes: a graph to predict may have no labels, or none of the last classes."""
+    """The part with the model's classes: a graph to predict may have no labels, or none of the last
+    classes."""
     n_features, n_classes = ends
-    if part.n_features != n_features or part.n_classes > n_classes or (part.multilabel and part.n_classes != n_classes):
-        raise ConfigError(f"{where} is for {n_features} features and {n_classes} classes, but the graph has {part.n_features} and "
-                          f"{part.n_classes}: it was trained on another graph")
+    if (part.n_features != n_features or part.n_classes > n_classes
+        or (part.multilabel and part.n_classes != n_classes)):
+        raise ConfigError(f"{where} is for {n_features} features and {n_classes} classes, but "
+                          f"the graph has {part.n_features} and {part.n_classes}: it was trained "
+                          "on another graph")
     return replace(part, n_classes=n_classes)
 
 
 def open_model(run: str | os.PathLike, graph: str | os.PathLike, which: str = "best",
                overrides: dict | None = None, comm=None) -> TrainedModel:
-    """The model of a run over a graph or partition file. Collective over `comm` (default: all ranks).
+    """The model of a run over a graph or partition file.
+
+    Collective over `comm` (default: all ranks).
 
     which: parameters of the "best" validation, or the "last". overrides: settings to change.
     """
@@ -118,7 +129,8 @@ def open_model(run: str | os.PathLike, graph: str | os.PathLike, which: str = "b
     with collective_errors(comm):
         snapshot = checkpoint.load(folder)
         shape = checkpoint.load_shape(folder, config)
-        values = snapshot.best.parameters if which == "best" and snapshot.best.parameters is not None else snapshot.parameters
+        values = (snapshot.best.parameters if which == "best"
+                  and snapshot.best.parameters is not None else snapshot.parameters)
     with collective_errors(comm):
         return TrainedModel(config, part, values, (shape.n_features, shape.n_classes), folder,
                             snapshot.multilabel, comm)

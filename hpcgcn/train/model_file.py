@@ -1,4 +1,5 @@
-"""What the file model.h5 of a checkpoint must hold to be gone on from, beyond its structure and checksums."""
+"""What the file model.h5 of a checkpoint must hold to be gone on from, beyond its structure and
+checksums."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ def model_problems(file: h5py.File, facts: dict) -> Iterator[str]:
     """Values that training cannot go on from."""
     for name in ("parameters", "m", "v", "best_parameters"):
         if name in file and not np.isfinite(file[name][...]).all():
-            yield f"/{name} holds NaN or infinity: training diverged; go on from an older checkpoint"
+            yield (f"/{name} holds NaN or infinity: training diverged; go on from an older "
+                   "checkpoint")
     if (file["v"][...] < 0).any():
         yield "/v holds negative numbers, expected second moments"
     rates = file["rate_state"][...]
@@ -29,7 +31,8 @@ def model_problems(file: h5py.File, facts: dict) -> Iterator[str]:
         yield "/rate_state must be empty, or a rate, the best loss and the number of epochs since"
     best = facts["best_epoch"]       # epochs done then; 0: none was evaluated
     if best > facts["epoch"] or (best > 0) != ("best_parameters" in file):
-        yield f"best_epoch is {facts['best_epoch']} of {facts['epoch']} epochs, which does not go with its arrays"
+        yield (f"best_epoch is {facts['best_epoch']} of {facts['epoch']} epochs, which does not "
+               "go with its arrays")
     try:
         read_layout(file)
     except ValueError as error:
@@ -45,12 +48,15 @@ def settings_problems(file: h5py.File, facts: dict) -> Iterator[str]:
 
 
 def read_layout(file: h5py.File) -> Layout:
-    """{parameter: (where it begins in the flat array, its shape)} in order; ValueError if they do not fill the array."""
-    entries = sorted((tuple(read_array(entry).tolist()) or (-1,), name) for name, entry in file["layout"].items())
+    """{parameter: (where it begins in the flat array, its shape)} in order; ValueError if they do
+    not fill the array."""
+    entries = sorted((tuple(read_array(entry).tolist()) or (-1,), name)
+                     for name, entry in file["layout"].items())
     n_parameters, reached = len(file["parameters"]), 0
     for (at, *shape), name in entries:
         if at != reached or not shape or min(shape) < 1 or max(shape) > n_parameters:
-            raise ValueError(f"/layout/{name} must say where the parameter begins (now {at}, expected {reached}) and its shape")
+            raise ValueError(f"/layout/{name} must say where the parameter begins (now {at}, "
+                             f"expected {reached}) and its shape")
         reached += math.prod(shape)
     if reached != n_parameters or not entries:
         raise ValueError(f"/layout is of {reached} parameters, the arrays hold {n_parameters}")
@@ -69,11 +75,14 @@ def stored_config(settings: dict) -> Config:
 
 
 def fitting_shape(config: Config, layout: Layout) -> Shape:
-    """The shape of a stored model, with the widths that its graph gave it; ValueError if the parameters are not its."""
+    """The shape of a stored model, with the widths that its graph gave it; ValueError if the
+    parameters are not its."""
     first = "input.weight" if "input.weight" in layout else "conv1.weight"
     last = "output.weight" if "output.weight" in layout else f"conv{config.layers}.weight"
-    if config.layers > len(layout) or not all(len(layout.get(name, (0, ()))[1]) == 2 for name in (first, last)):
-        raise ValueError(f"/layout has no matrices {first} and {last}, or too few for {config.layers} layers")
+    if config.layers > len(layout) or not all(len(layout.get(name, (0, ()))[1]) == 2
+                                              for name in (first, last)):
+        raise ValueError(f"/layout has no matrices {first} and {last}, or too few for "
+                         f"{config.layers} layers")
     shape = Shape.of(config, layout[first][1][0], layout[last][1][1])
     try:
         wanted = {spec.name: tuple(spec.shape) for spec in parameter_specs(shape)}

@@ -1,4 +1,5 @@
-"""Notices a run that does not train: its loss stays where guessing by label frequencies would be."""
+"""Notices a run that does not train: its loss stays where guessing by label frequencies would
+be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Predictions as files: HDF5, or CSV for people, both with the ids and class names that the graph came with."""
+"""Predictions as files: HDF5, or CSV for people, both with the ids and class names that the graph
+came with."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from hpcgcn.graph.store import read_original_ids
 
 
 def names_and_extra(graph: str) -> tuple[np.ndarray | None, dict]:
-    """(the user's own ids in the order of the graph file, or None; further facts) of a graph or partition file."""
+    """(the user's own ids in the order of the graph file, or None; further facts) of a graph or
+    partition file."""
     with open_file(graph) as file:
         held = lazy_graph(file)
         names = None if held.node_names is None else held.node_names[...]
@@ -70,14 +72,17 @@ def write_predictions(path: str, what: str, rows: np.ndarray, layer: int, comman
 def _write_csv(path: str, what: str, rows: np.ndarray, names: np.ndarray | None, extra: dict):
     """A header, then one row a node: its id, and its class by name, or its numbers."""
     classes = extra.get("class_names")
-    head = [what.removesuffix("es") if rows.ndim == 1 else f"{what}:{classes[k] if _fits(classes, rows, what) else k}"
+    head = [what.removesuffix("es") if rows.ndim == 1
+            else f"{what}:{classes[k] if _fits(classes, rows, what) else k}"
             for k in range(1 if rows.ndim == 1 else rows.shape[1])]
-    ids = range(len(rows)) if names is None else (n.decode() if isinstance(n, bytes) else n for n in names.tolist())
+    ids = range(len(rows)) if names is None else (n.decode() if isinstance(n, bytes) else n
+                                                  for n in names.tolist())
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([extra.get("id_column", "id"), *head])
         for identity, row in zip(ids, rows):
-            shown = row.tolist() if rows.ndim == 2 else [classes[row] if classes and row < len(classes) else int(row)]
+            shown = row.tolist() if rows.ndim == 2 else [classes[row] if classes
+                                                         and row < len(classes) else int(row)]
             writer.writerow([identity, *shown])
 
 

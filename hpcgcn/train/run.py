@@ -1,4 +1,7 @@
-"""A whole run: load, train, evaluate, keep. The same function serves the command line and scripts."""
+"""A whole run: load, train, evaluate, keep.
+
+The same function serves the command line and scripts.
+"""
 
 from __future__ import annotations
 
@@ -61,8 +64,8 @@ def open_backend(strategy):
     return backend
 
 
-def train_model(source: str | os.PathLike | Graph, config: Config | dict | None = None, comm=None, *,
-                callback: Callback | None = None) -> Result:
+def train_model(source: str | os.PathLike | Graph, config: Config | dict | None = None, comm=None,
+                *, callback: Callback | None = None) -> Result:
     """Train on a graph file, a partition file, or (one rank) a Graph in memory.
 
     config: a Config, or settings {key: value}. callback: gets an EpochReport after every epoch, on
@@ -73,10 +76,12 @@ def train_model(source: str | os.PathLike | Graph, config: Config | dict | None 
     with collective_errors(comm):
         config = config if isinstance(config, Config) else make_config(config)
         source = _checked_source(source)
-    # Arrays of an earlier run of this process hang in cycles, and few objects do not make Python look.
+    # Arrays of an earlier run of this process hang in cycles, and few objects do not make Python
+    # look.
     gc.collect()
     runtime = Runtime(comm)
-    with Watchdog(comm, config.output, config.stall_timeout, runtime.heartbeat) as watchdog, runtime:
+    with Watchdog(comm, config.output, config.stall_timeout,
+                  runtime.heartbeat) as watchdog, runtime:
         return _train(source, config, runtime, watchdog, CallbackRunner(comm, callback))
 
 
@@ -85,8 +90,9 @@ def _checked_source(source) -> str | Graph:
     if isinstance(source, Graph):
         return usable_graph(source)
     if not isinstance(source, (str, os.PathLike)):
-        raise ConfigError(f"cannot train on a {type(source).__name__}: expected the path of a graph "
-                          f"or partition file, or a Graph; write_graph and `hpcgcn import` make files")
+        raise ConfigError(f"cannot train on a {type(source).__name__}: expected the path of a "
+                          "graph or partition file, or a Graph; write_graph and `hpcgcn import` "
+                          "make files")
     return os.fspath(source)
 
 
@@ -196,9 +202,11 @@ def _run(trainer: Trainer, folder: RunFolder, lock: LockHolder, say, watchdog: W
                 trainer.remember_best(found)
                 say(progress_line(trainer.epoch, config.epochs, loss, found, times))
             if metrics:
-                metrics.write({"epoch": trainer.epoch, "loss": loss, **{k: v for k, v in found.items() if v == v}, **row,
+                metrics.write({"epoch": trainer.epoch, "loss": loss,
+                               **{k: v for k, v in found.items() if v == v}, **row,
                                **trainer.strategy.epoch_metrics(trainer.engine, row)})
-            if last or stopped or (config.checkpoint_every and trainer.epoch % config.checkpoint_every == 0):
+            if last or stopped or (config.checkpoint_every
+                                   and trainer.epoch % config.checkpoint_every == 0):
                 watchdog.where = f"checkpoint after epoch {trainer.epoch}"
                 on_root(comm, lock.check)
                 on_root(comm, folder.list_checkpoint, trainer.epoch, comm.size)
@@ -231,8 +239,10 @@ def _summary(trainer: Trainer, ledger: EpochLedger, found, stopped: bool) -> dic
     facts, ranks = describe(trainer), ledger.by_rank()
     facts |= {"by_rank": ranks, **work_by_role(ranks, facts.pop("work"))}
     facts = trainer.strategy.with_costs(facts, ranks)
-    return {"epochs": trainer.epoch, "stopped_early": stopped, "final": {k: _number(v) for k, v in found.items()},
-            "best": {"epoch": trainer.best.epoch, "val": _number(trainer.best.val), "test": _number(trainer.best.test)},
+    return {"epochs": trainer.epoch, "stopped_early": stopped,
+            "final": {k: _number(v) for k, v in found.items()},
+            "best": {"epoch": trainer.best.epoch, "val": _number(trainer.best.val),
+                     "test": _number(trainer.best.test)},
             "peak_memory_bytes": {"largest_rank": largest, "all_ranks": total}, **facts}
 
 

@@ -64,13 +64,14 @@ class Trainer:
         training_part = self.strategy.training_part(part) if config.inductive else part
         self.engine = self._engine(training_part, part, self._policies)
         if self.engine.labels.n_train == 0:
-            raise GraphError("the graph has no labelled training nodes: `hpcgcn info` shows its splits; "
-                             "another split may be chosen with --split-index")
+            raise GraphError("the graph has no labelled training nodes: `hpcgcn info` shows its "
+                             "splits; another split may be chosen with --split-index")
         self.evaluator = self._engine(part, part) if config.inductive else self.engine
         self.owner = self.strategy.sharding(self.parameters)
         decay = config.weight_decay
-        self.optimiser = Adam(self.parameters, weight_decay={
-            "dense": decay, "conv": decay if config.weight_decay_conv < 0 else config.weight_decay_conv})
+        self.optimiser = Adam(self.parameters, weight_decay={"dense": decay, "conv": decay
+                                                             if config.weight_decay_conv < 0
+                                                             else config.weight_decay_conv})
         self.rate = self.engine.policies.rate
         self.best = Best()
         self.epoch = 0                       # epochs done
@@ -85,12 +86,17 @@ class Trainer:
         """Training's exchange policies, once the hops and the number of halo rows are known."""
         rows = engine.comm.allreduce(engine.local.rows_sent)
         widths = [(hop.number, hop.source.width) for hop in engine.model.hops]
-        widths += [(hop.number, hop.source.width) for hop in engine.model.hops if hop.source.wants_gradient]
-        return make_policies(self.config, rows, widths, self.backend.dtype.itemsize, engine.comm.size)
+        widths += [(hop.number, hop.source.width)
+                   for hop in engine.model.hops if hop.source.wants_gradient]
+        return make_policies(self.config, rows, widths, self.backend.dtype.itemsize,
+                             engine.comm.size)
 
-    # -- one epoch ----------------------------------------------------------------------------------------------------
+    # -- one epoch ---------------------------------------------------------------------------------
     def run_epoch(self, stop_wanted: bool = False) -> tuple[float, bool, float]:
-        """One step of training. Returns (loss, does any rank want to stop, seconds in all-reduces)."""
+        """One step of training.
+
+        Returns (loss, does any rank want to stop, seconds in all-reduces).
+        """
         epoch = self.epoch
         loss_sum = self.engine.train_pass(epoch)
         self.backend.synchronize()
@@ -115,19 +121,22 @@ class Trainer:
         return scores(self.comm, logits, engine.labels.host, engine.labels.split)
 
     def remember_best(self, found: dict[str, float]):
-        """Keep the parameters with the highest validation score (or, without a validation split, the newest)."""
+        """Keep the parameters with the highest validation score (or, without a validation split,
+        the newest)."""
         if found["val"] > self.best.val or math.isnan(found["val"]):
-            self.best = Best(self.epoch, found["val"], found["test"], self.owner.whole(self.parameters.value))
+            self.best = Best(self.epoch, found["val"], found["test"],
+                             self.owner.whole(self.parameters.value))
 
-    # -- checkpoints --------------------------------------------------------------------------------------------------
+    # -- checkpoints -------------------------------------------------------------------------------
     def save(self, folder: RunFolder):
         """Write a checkpoint. Collective."""
         p, whole = self.parameters, self.owner.whole
-        snapshot = Snapshot(self.epoch, whole(p.value), whole(p.m), whole(p.v), p.step, self.best, self.rate.state(), self.comm.size,
-                            self.engine.labels.multilabel)
-        exchanges = {name: exchange.state() for name, exchange in self.engine.aggregations.named_exchanges().items()}
-        checkpoint.save(self.comm, folder.checkpoints, snapshot, self.owner.specs, exchanges, self.config, " ".join(sys.argv),
-                        self.config.keep)
+        snapshot = Snapshot(self.epoch, whole(p.value), whole(p.m), whole(p.v), p.step, self.best,
+                            self.rate.state(), self.comm.size, self.engine.labels.multilabel)
+        exchanges = {name: exchange.state()
+                     for name, exchange in self.engine.aggregations.named_exchanges().items()}
+        checkpoint.save(self.comm, folder.checkpoints, snapshot, self.owner.specs, exchanges,
+                        self.config, " ".join(sys.argv), self.config.keep)
 
     def restore(self, path: str) -> str:
         """Go on from a checkpoint folder; returns a note for the user, or "". Collective."""
@@ -136,7 +145,8 @@ class Trainer:
             checkpoint.fit(snapshot, self.owner.size, path)
         p = self.parameters
         for name, array in (("parameters", p.value), ("m", p.m), ("v", p.v)):
-            self.backend.copy(np.ascontiguousarray(self.owner.own(getattr(snapshot, name)), self.backend.dtype), array)
+            self.backend.copy(np.ascontiguousarray(self.owner.own(getattr(snapshot, name)),
+                                                   self.backend.dtype), array)
         p.step, self.epoch, self.best = snapshot.step, snapshot.epoch, snapshot.best
         if snapshot.rate_state:
             self.rate.restore(snapshot.rate_state)
@@ -146,12 +156,13 @@ class Trainer:
         with collective_errors(self.comm):
             states = checkpoint.load_exchanges(path, self.comm.rank, self.comm.size) or {}
         exchanges = self.engine.aggregations.named_exchanges()
-        misfits = sum(not exchange.fits(states.get(name, {})) for name, exchange in exchanges.items())
+        misfits = sum(not exchange.fits(states.get(name, {}))
+                      for name, exchange in exchanges.items())
         if self.comm.allreduce(misfits):
             for exchange in exchanges.values():
                 exchange.start_anew()
-            return (f"{path} holds no exchange state for these {self.comm.size} parts and settings: parameters go on as they "
-                    f"were, stale rows and feedback start anew")
+            return (f"{path} holds no exchange state for these {self.comm.size} parts and "
+                    "settings: parameters go on as they were, stale rows and feedback start anew")
         for name, exchange in exchanges.items():
             exchange.restore(states.get(name, {}))
         return ""
@@ -174,12 +185,13 @@ def metrics_file(trainer: Trainer, folder: RunFolder, ledger: EpochLedger) -> Me
 def describe(trainer: Trainer) -> dict:
     """What was trained on what, for the summary."""
     local, aggregations = trainer.engine.local, trainer.engine.aggregations
-    sums = trainer.comm.allreduce(np.array([local.n_owned, local.n_halo, local.n_entries])) // trainer.strategy.copies
-    return {"nodes": int(sums[0]), "halo_rows": int(sums[1]), "matrix_entries": int(sums[2]), "ranks": trainer.comm.size,
-            "hosts": trainer.comm.allgather(socket.gethostname()),
+    sums = trainer.comm.allreduce(np.array([local.n_owned, local.n_halo,
+                                            local.n_entries])) // trainer.strategy.copies
+    return {"nodes": int(sums[0]), "halo_rows": int(sums[1]), "matrix_entries": int(sums[2]),
+            "ranks": trainer.comm.size, "hosts": trainer.comm.allgather(socket.gethostname()),
             "work": trainer.comm.allgather((aggregations.role, aggregations.multiply_adds())),
-            **trainer.strategy.facts(trainer.engine),
-            "parameters": trainer.owner.size, **trainer.backend.describe(), "config": to_toml(trainer.config)}
+            **trainer.strategy.facts(trainer.engine), "parameters": trainer.owner.size,
+            **trainer.backend.describe(), "config": to_toml(trainer.config)}
 
 
 __all__ = ["EpochLedger", "Trainer", "describe", "learning_rate", "metrics_file", "model_shape"]

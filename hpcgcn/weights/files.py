@@ -1,4 +1,5 @@
-"""Weight files: safetensors, or a torch file loaded without code; a run's parameters out, and a run made of a file."""
+"""Weight files: safetensors, or a torch file loaded without code; a run's parameters out, and a run
+made of a file."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ _WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
 
 
 def read_tensors(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """(tensors, metadata) of a .safetensors file, or of a .pt file that holds nothing but tensors."""
+    """(tensors, metadata) of a .safetensors file, or of a .pt file that holds nothing but
+    tensors."""
     check_readable(path)
     with open(path, "rb") as file:
         if file.read(2) == b"PK" or os.fspath(path).endswith((".pt", ".pth")):
@@ -39,7 +41,8 @@ def read_tensors(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[s
         with open(path, "rb") as file:
             return {name: _array(held) for name, held in deserialize(file.read())}, metadata
     except (SafetensorError, ValueError, TypeError, AttributeError, KeyError) as error:
-        raise FileError(f"{path} cannot be read ({error}); expected a safetensors file of BF16, F16, F32 or F64 numbers") from None
+        raise FileError(f"{path} cannot be read ({error}); expected a safetensors file of BF16, "
+                        "F16, F32 or F64 numbers") from None
 
 
 def _array(held: dict) -> np.ndarray:
@@ -56,9 +59,11 @@ def _read_torch(path) -> dict[str, np.ndarray]:
     from hpcgcn.formats.torch_objects import array, load_torch
     found = load_torch(path)
     if isinstance(found, dict):
-        found = next((found[name] for name in _WRAPPERS if isinstance(found.get(name), dict)), found)
+        found = next((found[name] for name in _WRAPPERS if isinstance(found.get(name), dict)),
+                     found)
     if not isinstance(found, dict) or not found:
-        raise FileError(f"{path} holds a {type(found).__name__}; expected the dictionary of model.state_dict()")
+        raise FileError(f"{path} holds a {type(found).__name__}; expected the dictionary of "
+                        "model.state_dict()")
     return {str(name): array(f"{path} ({name})", value) for name, value in found.items()}
 
 
@@ -68,20 +73,23 @@ def read_weights(path: str | os.PathLike) -> tuple[Found, dict[str, str]]:
     if not tensors:
         raise FileError(f"{path} holds no tensors; expected the weights of a model")
     notes = _noted(path, metadata)
-    return from_theirs(str(path), tensors, notes.get("framework"), notes.get("linear_layers")), metadata
+    return from_theirs(str(path), tensors, notes.get("framework"),
+                       notes.get("linear_layers")), metadata
 
 
 def imported_config(path, found: Found, metadata: dict[str, str], given: dict) -> Config:
-    """Settings of a run with these weights: from their shapes, the file's own notes, and what the user gave."""
+    """Settings of a run with these weights: from their shapes, the file's own notes, and what the
+    user gave."""
     shape = found.shape
-    chosen = {"model": shape.model, "layers": shape.layers, "linear_layers": shape.linear_layers, "dropout": 0.0,
-              "norm": "yes" if shape.norm else "no", "hidden": shape.hidden}
-    chosen |= {name: value for name, value in _noted(path, metadata).items() if name in ("alpha", "lambda", "self_loops")}
+    chosen = {"model": shape.model, "layers": shape.layers, "linear_layers": shape.linear_layers,
+              "dropout": 0.0, "norm": "yes" if shape.norm else "no", "hidden": shape.hidden}
+    chosen |= {name: value for name, value in _noted(path, metadata).items()
+               if name in ("alpha", "lambda", "self_loops")}
     config = make_config(chosen | given, where=str(path))
     for name in ("model", "layers", "linear_layers", "norm"):
         if getattr(config, name) != chosen[name]:
-            raise ConfigError(f"{path} holds a {shape.model} with {name} = {chosen[name]}, not {getattr(config, name)}; "
-                              "leave it out")
+            raise ConfigError(f"{path} holds a {shape.model} with {name} = {chosen[name]}, not "
+                              f"{getattr(config, name)}; leave it out")
     return config
 
 
@@ -90,15 +98,17 @@ def _noted(path, metadata: dict[str, str]) -> dict:
     if metadata.get("format") != _FORMAT:
         return {}
     try:
-        found = {"alpha": float(metadata["alpha"]), "lambda": float(metadata["lambda"]), "self_loops": metadata["self_loops"]}
+        found = {"alpha": float(metadata["alpha"]), "lambda": float(metadata["lambda"]),
+                 "self_loops": metadata["self_loops"]}
         if "linear_layers" in metadata:      # not in the first files of this format
-            found |= {"linear_layers": int(metadata["linear_layers"]), "framework": metadata["framework"]}
+            found |= {"linear_layers": int(metadata["linear_layers"]),
+                      "framework": metadata["framework"]}
         if found.get("framework", "pyg") not in FRAMEWORKS:
             raise ValueError(f"framework {found['framework']!r}")
         return found
     except (KeyError, ValueError) as error:
-        raise FileError(f"{path}: its notes are damaged ({error}); expected alpha, lambda and linear_layers as numbers, "
-                        "framework and self_loops") from None
+        raise FileError(f"{path}: its notes are damaged ({error}); expected alpha, lambda and "
+                        "linear_layers as numbers, framework and self_loops") from None
 
 
 def flat_values(found: Found) -> np.ndarray:
@@ -109,8 +119,9 @@ def flat_values(found: Found) -> np.ndarray:
 def check_ending(path: str | os.PathLike):
     """Refuse a name that promises another format than the one that is written."""
     if not os.fspath(path).endswith(".safetensors"):
-        raise ConfigError(f"cannot write {path}: weights are written as safetensors, which torch.load does not read; give a name "
-                          "that ends in .safetensors, and load it with safetensors.torch.load_file")
+        raise ConfigError(f"cannot write {path}: weights are written as safetensors, which "
+                          "torch.load does not read; give a name that ends in .safetensors, and "
+                          "load it with safetensors.torch.load_file")
 
 
 def weights_replace(run: str, overwrite: bool = False) -> Replaces:
@@ -140,9 +151,10 @@ def write_weights(path: str | os.PathLike, framework: str, shape: Shape,
     """
     from safetensors.numpy import save
     check_ending(path)
-    metadata = {"format": _FORMAT, "framework": framework, "model": shape.model, "layers": str(shape.layers),
-                "linear_layers": str(shape.linear_layers), "alpha": repr(shape.alpha), "lambda": repr(shape.lambda_),
-                "self_loops": "yes" if shape.self_loops else "no", "dropout": repr(shape.dropout), "run": run}
+    metadata = {"format": _FORMAT, "framework": framework, "model": shape.model,
+                "layers": str(shape.layers), "linear_layers": str(shape.linear_layers),
+                "alpha": repr(shape.alpha), "lambda": repr(shape.lambda_), "self_loops": "yes"
+                if shape.self_loops else "no", "dropout": repr(shape.dropout), "run": run}
     data = save(to_theirs(framework, shape, parameters), metadata)
     replaces = replaces or weights_replace(run, overwrite=True)
     with atomic_file(path, replaces, inputs) as temporary, open(temporary, "wb") as file:
@@ -154,7 +166,8 @@ def run_parameters(run: str, which: str = "best") -> tuple[Config, Shape, dict[s
     from hpcgcn.train.inference import find_checkpoint
     config, folder = find_checkpoint(run)
     snapshot = checkpoint.load(folder)
-    values = snapshot.best.parameters if which == "best" and snapshot.best.parameters is not None else snapshot.parameters
+    values = (snapshot.best.parameters if which == "best"
+              and snapshot.best.parameters is not None else snapshot.parameters)
     parameters = {name: values[at:at + int(np.prod(shape))].reshape(shape)
                   for name, (at, shape) in checkpoint.load_layout(folder).items()}
     return config, checkpoint.load_shape(folder, config), parameters
@@ -163,14 +176,16 @@ def run_parameters(run: str, which: str = "best") -> tuple[Config, Shape, dict[s
 def make_run(path: str, config: Config, found: Found):
     """A run folder with these weights, for evaluate, predict and resumed training."""
     values = flat_values(found)
-    snapshot = checkpoint.Snapshot(0, values, np.zeros_like(values), np.zeros_like(values), 0, checkpoint.Best(), [], 1)
+    snapshot = checkpoint.Snapshot(0, values, np.zeros_like(values), np.zeros_like(values), 0,
+                                   checkpoint.Best(), [], 1)
     with atomic_folder(path) as folder:
         run = RunFolder(folder)
         run.set_up(config, "", dataclasses.asdict(found.shape))
         run.list_checkpoint(0, 1)
         inner = os.path.join(run.checkpoints, "epoch-000000")
         os.makedirs(inner)
-        checkpoint.write_model(os.path.join(inner, "model.h5"), snapshot, parameter_specs(found.shape), config, " ".join(sys.argv))
+        checkpoint.write_model(os.path.join(inner, "model.h5"), snapshot,
+                               parameter_specs(found.shape), config, " ".join(sys.argv))
 
 
 def open_weights(path: str, graph: str, given: dict | None = None, overrides: dict | None = None,
@@ -188,8 +203,10 @@ def open_weights(path: str, graph: str, given: dict | None = None, overrides: di
     part = load_for_inference(graph, config, comm)
     with collective_errors(comm):
         if found.weighs_out_degrees and part.directed:
-            raise ConfigError(f"{path} is of DGL's GraphConv, which on a directed graph such as {graph} weighs an edge by the out-degree "
-                              "of its source; here it is the in-degree; import the graph with --undirected, or use PyG's GCNConv")
+            raise ConfigError(f"{path} is of DGL's GraphConv, which on a directed graph such as "
+                              f"{graph} weighs an edge by the out-degree of its source; here it "
+                              "is the in-degree; import the graph with --undirected, or use "
+                              "PyG's GCNConv")
         return TrainedModel(config, part, flat_values(found),
                             (found.shape.n_features, found.shape.n_classes), path, comm=comm)
 

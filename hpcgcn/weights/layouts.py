@@ -1,7 +1,9 @@
-"""How PyG and DGL name and lay out the weights of stacks of layers; recognise.py finds out which a file follows.
+"""How PyG and DGL name and lay out the weights of stacks of layers; recognise.py finds out which a
+file follows.
 
-Stacks as both libraries' examples build them: graph layers in a list, `norms` beside it, and where a model has linear
-layers around them, `lins`. What they call the weights of one graph layer is in the model's own file (nn/models).
+Stacks as both libraries' examples build them: graph layers in a list, `norms` beside it, and where
+a model has linear layers around them, `lins`. What they call the weights of one graph layer is in
+the model's own file (nn/models).
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from hpcgcn.nn.models import MODELS, Shape, parameter_specs
 
 FRAMEWORKS = ("pyg", "dgl", "hpcgcn")
 # The names within one graph layer: ours -> (theirs, transposed), by framework and model.
-LAYERS = {(framework, name): names for name, kind in MODELS.items() for framework, names in kind.weight_names.items()}
+LAYERS = {(framework, name): names for name, kind in MODELS.items()
+          for framework, names in kind.weight_names.items()}
 _LIST = {"pyg": "convs", "dgl": "layers"}
 LINEAR = {"weight": ("weight", True), "bias": ("bias", False)}
 NORM = {"gamma": ("weight", False), "beta": ("bias", False)}
@@ -45,10 +48,13 @@ def _their_name(framework: str, shape: Shape, name: str) -> tuple[str, bool]:
     return f"{_LIST[framework]}.{number}.{theirs}", turned
 
 
-def to_theirs(framework: str, shape: Shape, parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def to_theirs(framework: str, shape: Shape,
+              parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Our parameters under their names and in their layout."""
-    tensors = {theirs: np.ascontiguousarray(parameters[ours].T if turned else parameters[ours], np.float32)
+    tensors = {theirs: np.ascontiguousarray(parameters[ours].T if turned else parameters[ours],
+                                            np.float32)
                for ours, (theirs, turned) in their_names(framework, shape).items()}
     for name in MODELS[shape.model].zero_weights.get(framework, ()):
-        tensors.update({f"{_LIST[framework]}.{k}.{name}": np.zeros(shape.hidden, np.float32) for k in range(shape.layers)})
+        tensors.update({f"{_LIST[framework]}.{k}.{name}": np.zeros(shape.hidden, np.float32)
+                        for k in range(shape.layers)})
     return tensors

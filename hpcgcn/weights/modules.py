@@ -1,4 +1,5 @@
-"""The tensors of a weight file sorted into modules: which belong to one layer, and what each is within it."""
+"""The tensors of a weight file sorted into modules: which belong to one layer, and what each is
+within it."""
 
 from __future__ import annotations
 
@@ -10,16 +11,17 @@ from hpcgcn.errors import FileError
 from hpcgcn.weights.layouts import LAYERS, LINEAR
 
 # Longest first: what of a name belongs to the layer.
-_SUFFIXES = ("fc_neigh.weight", "fc_self.weight", "fc_self.bias", "lin_l.weight", "lin_l.bias", "lin_r.weight", "lin.weight",
-             "weight1", "weight2", "weight", "bias")
-# A name that only one kind of layer has, and which it is. A layer whose weight is called like a linear layer's has none.
+_SUFFIXES = ("fc_neigh.weight", "fc_self.weight", "fc_self.bias", "lin_l.weight", "lin_l.bias",
+             "lin_r.weight", "lin.weight", "weight1", "weight2", "weight", "bias")
+# A name that only one kind of layer has, and which it is. A layer whose weight is called like a
+# linear layer's has none.
 SIGNS: dict[str, tuple[str, str]] = {}
 for _kind, _names in LAYERS.items():
     if _names["weight"][0] != LINEAR["weight"][0]:
         SIGNS.setdefault(_names["weight"][0], _kind)
 # Parts of layers that are not known here, but whose weights would pass for plain ones.
-_OTHERS = re.compile(r"lin_(rel|root|out|key|query|value|skip|src|dst|edge|beta|self|neigh|f|s)|fc_pool|lstm|rnn|gru|nn|apply_func|"
-                     r"att\w*")
+_OTHERS = re.compile(r"lin_(rel|root|out|key|query|value|skip|src|dst|edge|beta|self|neigh|f|s)|"
+                     r"fc_pool|lstm|rnn|gru|nn|apply_func|att\w*")
 _BATCH_NORM = re.compile(r"bns?\d*|batch_?norms?\d*|BatchNorm\w*")
 KNOWN = "GCNConv, GraphConv, SAGEConv, GCN2Conv, Linear and LayerNorm"
 
@@ -27,24 +29,29 @@ KNOWN = "GCNConv, GraphConv, SAGEConv, GCN2Conv, Linear and LayerNorm"
 def checked(where: str, name: str, tensor: np.ndarray) -> np.ndarray:
     """A tensor in our precision."""
     if tensor.dtype.kind != "f":
-        raise FileError(f"{where}: the tensor {name!r} holds {tensor.dtype}; expected finite numbers")
+        raise FileError(f"{where}: the tensor {name!r} holds {tensor.dtype}; expected finite "
+                        "numbers")
     if tensor.ndim not in (1, 2):
-        raise FileError(f"{where}: the tensor {name!r} has the shape {tensor.shape}; expected one or two dimensions")
+        raise FileError(f"{where}: the tensor {name!r} has the shape {tensor.shape}; expected "
+                        "one or two dimensions")
     with np.errstate(over="ignore"):
         tensor = tensor.astype(np.float32)
     if not np.isfinite(tensor).all():
-        raise FileError(f"{where}: the tensor {name!r} holds NaN, infinity or more than fits 32 bits; expected finite numbers")
+        raise FileError(f"{where}: the tensor {name!r} holds NaN, infinity or more than fits 32 "
+                        "bits; expected finite numbers")
     return tensor
 
 
 def natural(name: str) -> list:
     """A key that sorts names with their numbers by value, of any length."""
     parts = re.split(r"([0-9]+)", name)
-    return [(1, len(part.lstrip("0")), part.lstrip("0")) if k % 2 else (0, 0, part) for k, part in enumerate(parts)]
+    return [(1, len(part.lstrip("0")), part.lstrip("0")) if k % 2 else (0, 0, part)
+            for k, part in enumerate(parts)]
 
 
 def _common_prefix(names: list[str]) -> str:
-    """The module that all names are within: what is left of `model.conv1.bias` and `model.lin.bias` is `model`."""
+    """The module that all names are within: what is left of `model.conv1.bias` and `model.lin.bias`
+    is `model`."""
     paths = [name.split(".")[:-1] for name in names]
     first, last = min(paths), max(paths)
     n = next((k for k, (a, b) in enumerate(zip(first, last)) if a != b), min(len(first), len(last)))
@@ -61,19 +68,21 @@ def sort_modules(where: str, tensors: dict[str, np.ndarray]) -> dict[str, dict[s
     for name in modules:
         parent = name.rpartition(".")[0]
         if parent != root and set(modules.get(parent, ())) & set(SIGNS):
-            raise FileError(f"{where}: {name} lies within the layer {parent}; expected {KNOWN} as they are by default "
-                            "(SAGEConv with project=True is another layer)")
+            raise FileError(f"{where}: {name} lies within the layer {parent}; expected {KNOWN} "
+                            "as they are by default (SAGEConv with project=True is another layer)")
     return modules
 
 
 def _split(where: str, name: str, tensors: dict, root: str) -> tuple[str, str]:
     """(module, name within it) of a tensor."""
     if any(_BATCH_NORM.fullmatch(part) or part.startswith("running_") for part in name.split(".")):
-        raise FileError(f"{where}: the tensor {name!r} belongs to batch normalisation; expected LayerNorm, or none")
+        raise FileError(f"{where}: the tensor {name!r} belongs to batch normalisation; expected "
+                        "LayerNorm, or none")
     suffix = next((s for s in _SUFFIXES if name == s or name.endswith("." + s)), None)
-    inner = name.removeprefix(root).split(".")          # how the model itself is called does not matter
+    inner = name.removeprefix(root).split(".")  # how the model itself is called does not matter
     if suffix is None or any(_OTHERS.fullmatch(part) for part in inner):
-        raise FileError(f"{where}: the tensor {name!r} belongs to no layer that is known here; expected {KNOWN} weights")
+        raise FileError(f"{where}: the tensor {name!r} belongs to no layer that is known here; "
+                        f"expected {KNOWN} weights")
     module = name.removesuffix(suffix).rstrip(".")
     if suffix == "lin.weight" and _is_linear(module, tensors, root):
         return f"{module}.lin".lstrip("."), "weight"
@@ -81,7 +90,8 @@ def _split(where: str, name: str, tensors: dict, root: str) -> tuple[str, str]:
 
 
 def _is_linear(module: str, tensors: dict, root: str) -> bool:
-    """Is MODULE.lin a plain linear layer, and not the inside of PyG's GCNConv, which has its bias beside it?"""
+    """Is MODULE.lin a plain linear layer, and not the inside of PyG's GCNConv, which has its bias
+    beside it?"""
     inside = f"{module}." if module else ""
     if f"{inside}lin.bias" in tensors:
         return True
@@ -91,22 +101,25 @@ def _is_linear(module: str, tensors: dict, root: str) -> bool:
 def taken(where: str, module: str, parts: dict, names: dict, optional=()) -> dict[str, np.ndarray]:
     """A module's tensors under our names and in our layout."""
     parts = dict(parts)
-    if "fc_self.bias" in {theirs for theirs, _ in names.values()} and "bias" in parts and "fc_self.bias" not in parts:
+    if ("fc_self.bias" in {theirs for theirs, _ in names.values()} and "bias" in parts
+        and "fc_self.bias" not in parts):
         parts["fc_self.bias"] = parts.pop("bias")        # older releases of DGL keep it beside
     found = {}
     for ours, (theirs, turned) in names.items():
         if theirs not in parts:
             if ours in optional:
                 continue
-            raise FileError(f"{where}: {module} has no {theirs}; expected {', '.join(t for t, _ in names.values())}")
+            raise FileError(f"{where}: {module} has no {theirs}; expected "
+                            f"{', '.join(t for t, _ in names.values())}")
         tensor = parts.pop(theirs)
         wanted = 1 if ours in ("bias", "gamma", "beta") else 2
         if tensor.ndim != wanted:
-            raise FileError(f"{where}: {module}.{theirs} has the shape {tensor.shape}; expected {wanted} dimensions")
+            raise FileError(f"{where}: {module}.{theirs} has the shape {tensor.shape}; expected "
+                            f"{wanted} dimensions")
         found[ours] = np.ascontiguousarray(tensor.T if turned else tensor)
     if parts:
-        raise FileError(f"{where}: {module} also has {', '.join(parts)}, which the model here has not; expected "
-                        f"{', '.join(t for t, _ in names.values())}")
+        raise FileError(f"{where}: {module} also has {', '.join(parts)}, which the model here "
+                        f"has not; expected {', '.join(t for t, _ in names.values())}")
     return found
 
 

@@ -1,7 +1,8 @@
 """Finding and loading the compiled kernels.
 
-HPCGCN_NATIVE_LIBRARY names another build of them (a sanitised one, say); HPCGCN_ISA=plain|avx2|avx512 forces the
-instruction set level, which otherwise is the best that the CPU has.
+HPCGCN_NATIVE_LIBRARY names another build of them (a sanitised one, say);
+HPCGCN_ISA=plain|avx2|avx512 forces the instruction set level, which otherwise is the best that the
+CPU has.
 """
 
 from __future__ import annotations
@@ -15,22 +16,28 @@ from hpcgcn.errors import BackendError, ConfigError
 
 MODULE = "hpcgcn.backend.native._kernels"
 LEVELS = ("plain", "avx2", "avx512")
-# GNU OpenMP's threads spin for 300,000 turns after a loop, on cores that BLAS and MPI may want. Not measured yet.
+# GNU OpenMP's threads spin for 300,000 turns after a loop, on cores that BLAS and MPI may want. Not
+# measured yet.
 SPIN_COUNT = "5000"
-REMEDY = ("install a C compiler with OpenMP and Python's headers (Debian: gcc, python3-dev) and run "
-          "`pip install --force-reinstall --no-deps` on hpcgcn again, or choose the `reference` backend")
+REMEDY = ("install a C compiler with OpenMP and Python's headers (Debian: gcc, python3-dev) and "
+          "run `pip install --force-reinstall --no-deps` on hpcgcn again, or choose the "
+          "`reference` backend")
 
 
 def _load_file(path: str):
     loader = importlib.machinery.ExtensionFileLoader(MODULE, path)
-    module = importlib.util.module_from_spec(importlib.util.spec_from_file_location(MODULE, path, loader=loader))
+    module = importlib.util.module_from_spec(
+        importlib.util.spec_from_file_location(MODULE, path, loader=loader))
     loader.exec_module(module)
     return module
 
 
 @functools.cache
 def kernels():
-    """The extension module, loaded once. Raises BackendError with the remedy where it was not built."""
+    """The extension module, loaded once.
+
+    Raises BackendError with the remedy where it was not built.
+    """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
     path = os.environ.get("HPCGCN_NATIVE_LIBRARY")
@@ -55,12 +62,15 @@ def levels() -> list[str]:
 
 
 def choose_level(isa: str | None = None) -> str:
-    """The level asked for by argument or HPCGCN_ISA, else the best one; refuses what this CPU cannot run."""
+    """The level asked for by argument or HPCGCN_ISA, else the best one; refuses what this CPU
+    cannot run."""
     wanted = isa or os.environ.get("HPCGCN_ISA")
     if not wanted:
         return levels()[0]
     if wanted not in LEVELS:
-        raise ConfigError(f"HPCGCN_ISA={wanted} is not a level: use one of {', '.join(LEVELS)}, or unset it")
+        raise ConfigError(f"HPCGCN_ISA={wanted} is not a level: use one of {', '.join(LEVELS)}, "
+                          "or unset it")
     if wanted not in levels():
-        raise BackendError(f"this CPU cannot run HPCGCN_ISA={wanted}: use one of {', '.join(levels())}, or unset it")
+        raise BackendError(f"this CPU cannot run HPCGCN_ISA={wanted}: use one of "
+                           f"{', '.join(levels())}, or unset it")
     return wanted

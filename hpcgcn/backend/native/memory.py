@@ -15,7 +15,8 @@ def aligned_empty(shape, dtype) -> np.ndarray:
 
 
 def aligned_zeros(shape, dtype) -> np.ndarray:
-    """An array of zeros, aligned likewise; the system makes its pages when they are first touched."""
+    """An array of zeros, aligned likewise; the system makes its pages when they are first
+    touched."""
     return _aligned(np.zeros, shape, dtype)
 
 

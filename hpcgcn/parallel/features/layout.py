@@ -1,4 +1,5 @@
-"""Feature parallelism: who owns which rows and which columns, and the arrays of all nodes by some columns."""
+"""Feature parallelism: who owns which rows and which columns, and the arrays of all nodes by some
+columns."""
 
 from __future__ import annotations
 
@@ -8,10 +9,13 @@ from hpcgcn.exchange.codecs import Rows as MessageRows
 
 
 class Layout:
-    """Who owns which rows and which columns, and how rows are cut into blocks; equal on all ranks."""
+    """Who owns which rows and which columns, and how rows are cut into blocks; equal on all
+    ranks."""
 
-    def __init__(self, runtime, backend, offsets: np.ndarray, aggregators: list[int], n_blocks: int):
-        self.runtime, self.backend, self.offsets, self.n_blocks = runtime, backend, offsets, n_blocks
+    def __init__(self, runtime, backend, offsets: np.ndarray, aggregators: list[int],
+                 n_blocks: int):
+        self.runtime, self.backend, self.offsets, self.n_blocks = (runtime, backend, offsets,
+                                                                   n_blocks)
         self.rank, self.size = runtime.rank, runtime.size
         self.aggregators = aggregators
 
@@ -27,8 +31,8 @@ class Layout:
         return start - first, stop - first
 
     def blocks_read(self, structure) -> list[list[int]]:
-        """For each block of rows of a matrix the blocks of rows that it gathers from: few where the node order keeps
-        neighbours together, and then its product need not wait for the others."""
+        """For each block of rows of a matrix the blocks of rows that it gathers from: few where the
+        node order keeps neighbours together, and then its product need not wait for the others."""
         block_of = np.empty(int(self.offsets[-1]), np.int64)
         for rank in range(self.size):
             for block in range(self.n_blocks):
@@ -42,7 +46,8 @@ class Layout:
         return [np.flatnonzero(row).tolist() for row in counts]
 
     def columns(self, rank: int, width: int) -> slice:
-        """Columns that a rank aggregates: as equal as whole columns can be, none for a rank that only updates."""
+        """Columns that a rank aggregates: as equal as whole columns can be, none for a rank that
+        only updates."""
         if rank not in self.aggregators:
             return slice(0, 0)
         k, n = self.aggregators.index(rank), len(self.aggregators)
@@ -79,13 +84,14 @@ class Slices:
 
 
 class Between:
-    """An element-wise step between two hops, on this rank's columns of all rows: nothing is transposed for it."""
+    """An element-wise step between two hops, on this rank's columns of all rows: nothing is
+    transposed for it."""
 
     def __init__(self, step, layout: Layout, slices: Slices, hop: int, ids):
         width = step.target.width
         mine = layout.slice_width(layout.rank, width)
         self.step, self.columns, self.ids = step, layout.columns(layout.rank, width), ids
-        self.values = slices.get("values between", hop, mine)          # kept for the way back, as the mask
+        self.values = slices.get("values between", hop, mine)  # kept for the way back, as the mask
         self.gradients = slices.get("gradients between", hop % 2, mine)
 
     def forward(self, rows: tuple[int, int], context):
@@ -94,11 +100,13 @@ class Between:
         self.step.forward_slice(self.values[block], self.columns, self.ids[block], context)
 
     def backward(self, rows: tuple[int, int], context):
-        """Back through the step: the mask of its ReLU and dropout, and the bias's gradient, which needs the masked rows too.
+        """Back through the step: the mask of its ReLU and dropout, and the bias's gradient, which
+        needs the masked rows too.
 
-        Here the product that follows could apply the mask itself (`spmm(mask=...)`; the fused operator of the MixGCN paper,
-        S-SpMM, is not published, and that is our reading of it). Alone it is 2 to 12 % faster than mask, then product; with
-        the bias it saves no pass over the rows and is 4 to 16 % slower (benchmarks/results/mixgcn-masked.md).
+        Here the product that follows could apply the mask itself (`spmm(mask=...)`; the fused
+        operator of the MixGCN paper, S-SpMM, is not published, and that is our reading of it).
+        Alone it is 2 to 12 % faster than mask, then product; with the bias it saves no pass over
+        the rows and is 4 to 16 % slower (benchmarks/results/mixgcn-masked.md).
         """
         block = slice(*rows)
         self.step.backward_slice(self.gradients[block], self.values[block], self.columns, context)

@@ -1,4 +1,5 @@
-"""Feature parallelism: every rank updates a run of the nodes; ranks that only aggregate own none."""
+"""Feature parallelism: every rank updates a run of the nodes; ranks that only aggregate own
+none."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ def count_sparse_ranks(config, n_ranks: int) -> int:
     """How many ranks only aggregate; -1 in the settings means half of them."""
     count = n_ranks // 2 if config.sparse_ranks < 0 else config.sparse_ranks
     if count >= n_ranks and count:
-        raise ConfigError(f"sparse_ranks = {count} leaves no rank to update: start more than {count} "
-                          f"ranks (now {n_ranks})")
+        raise ConfigError(f"sparse_ranks = {count} leaves no rank to update: start more than "
+                          f"{count} ranks (now {n_ranks})")
     return count
 
 

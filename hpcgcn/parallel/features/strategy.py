@@ -28,7 +28,8 @@ class FeatureStrategy(Strategy):
     def backend_name(self) -> str:
         config = self.config
         aggregates = self.runtime.rank < self.n_sparse
-        return config.sparse_backend if aggregates and config.sparse_backend != "auto" else config.backend
+        return (config.sparse_backend if aggregates
+                and config.sparse_backend != "auto" else config.backend)
 
     def load(self, source) -> Part:
         return load_slice(self.runtime.comm, source, self.config, self.n_sparse)

@@ -10,56 +10,72 @@ FORWARD, BACKWARD = 0, 1
 
 
 class Transposes:
-    """Makes the exchanges of all hops; `exchanges` keeps those of training, named for accounting and checkpoints."""
+    """Makes the exchanges of all hops; `exchanges` keeps those of training, named for accounting
+    and checkpoints."""
 
     def __init__(self, layout: Layout, seed: int):
         self.layout, self.seed, self.exchanges = layout, seed, []
 
-    def gather(self, hop, x, slice_in, policy: Policy, direction: int, training: bool) -> list[Exchange]:
-        """Rows become columns: my rows of another rank's columns go there; other ranks' rows of my columns come."""
-        return [self._gather(hop, block, x, slice_in, policy, direction, training) for block in range(self.layout.n_blocks)]
+    def gather(self, hop, x, slice_in, policy: Policy, direction: int,
+               training: bool) -> list[Exchange]:
+        """Rows become columns: my rows of another rank's columns go there; other ranks' rows of my
+        columns come."""
+        return [self._gather(hop, block, x, slice_in, policy, direction, training)
+                for block in range(self.layout.n_blocks)]
 
     def _gather(self, hop, block, x, slice_in, policy, direction, training) -> Exchange:
         layout, rank, width = self.layout, self.layout.rank, x.shape[1]
         mine, routes, receive_arrays = layout.slice_width(rank, width), [], []
         for peer in layout.peers():
             theirs = layout.slice_width(peer, width)
-            outgoing, incoming = layout.message_rows(rank, block, theirs), layout.message_rows(peer, block, mine)
+            outgoing, incoming = layout.message_rows(rank, block,
+                                                     theirs), layout.message_rows(peer, block, mine)
             if len(outgoing) or len(incoming):
                 first = layout.local_rows(block)[0]
-                routes.append(Route(peer, outgoing, slice(first, first + len(outgoing)), incoming, None,
-                                    layout.columns(peer, width), theirs, mine, out_stream=peer + 1, in_stream=rank + 1))
+                routes.append(Route(peer, outgoing, slice(first, first + len(outgoing)), incoming,
+                                    None, layout.columns(peer, width), theirs, mine,
+                                    out_stream=peer + 1, in_stream=rank + 1))
                 start = layout.rows(peer, block)[0]
                 receive_arrays.append(slice_in[start:start + len(incoming)])
         return self._exchange(hop, 0, routes, receive_arrays, x, width, policy, direction, training)
 
-    def scatter(self, hop, slice_out, out, adds: bool, policy: Policy, direction: int, training: bool) -> list[Exchange]:
+    def scatter(self, hop, slice_out, out, adds: bool, policy: Policy, direction: int,
+                training: bool) -> list[Exchange]:
         """Columns become rows: the inverse. See `lands_whole` for where they land."""
         return [self._scatter(hop, block, slice_out, out, adds, policy, direction, training)
                 for block in range(self.layout.n_blocks)]
 
     def lands_whole(self, adds: bool, policy: Policy) -> bool:
-        """Do rows land in the output itself? Only if one rank has all columns, and nothing needs what received later."""
-        return len(self.layout.aggregators) == 1 and not adds and policy.codec.exact and not policy.staleness
+        """Do rows land in the output itself?
+
+        Only if one rank has all columns, and nothing needs what received later.
+        """
+        return (len(self.layout.aggregators) == 1 and not adds and policy.codec.exact
+                and not policy.staleness)
 
     def _scatter(self, hop, block, slice_out, out, adds, policy, direction, training) -> Exchange:
         layout, rank, width = self.layout, self.layout.rank, out.shape[1]
         mine, routes, receive_arrays = layout.slice_width(rank, width), [], []
         for peer in layout.peers():
             theirs = layout.slice_width(peer, width)
-            outgoing, incoming = layout.message_rows(peer, block, mine), layout.message_rows(rank, block, theirs)
+            outgoing, incoming = layout.message_rows(peer, block,
+                                                     mine), layout.message_rows(rank, block, theirs)
             if len(outgoing) or len(incoming):
                 start = layout.rows(peer, block)[0]
-                routes.append(Route(peer, outgoing, slice(start, start + len(outgoing)), incoming, None, None, mine, theirs,
+                routes.append(Route(peer, outgoing, slice(start, start + len(outgoing)), incoming,
+                                    None, None, mine, theirs,
                                     out_stream=-rank - 1, in_stream=-peer - 1))
                 in_place = theirs and self.lands_whole(adds, policy)
                 receive_arrays.append(out[slice(*layout.local_rows(block))] if in_place
                                 else layout.backend.zeros((len(incoming), theirs)))
-        return self._exchange(hop, 1, routes, receive_arrays, slice_out, width, policy, direction, training)
+        return self._exchange(hop, 1, routes, receive_arrays, slice_out, width, policy, direction,
+                              training)
 
-    def _exchange(self, hop, phase, routes, receive_arrays, source, width, policy, direction, training) -> Exchange:
+    def _exchange(self, hop, phase, routes, receive_arrays, source, width, policy, direction,
+                  training) -> Exchange:
         layout = self.layout
-        exchange = Exchange(layout.runtime, layout.backend, routes, 0, width, policy, seed=self.seed, layer=hop.number,
+        exchange = Exchange(layout.runtime, layout.backend, routes, 0, width, policy,
+                            seed=self.seed, layer=hop.number,
                             receive_arrays=receive_arrays, source=source)
         if training:
             name = ("forward", "backward")[direction] + ("", "_return")[phase]

@@ -1,4 +1,5 @@
-"""Into how many blocks a transpose is cut, so that one is sent while the next is computed: measured."""
+"""Into how many blocks a transpose is cut, so that one is sent while the next is computed:
+measured."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ ABOUT_AS_FAST = 0.05
 def fastest_blocks(engine, make_aggregations) -> int:
     """The number of blocks with the fastest epoch, each tried in turn on this very model.
 
-    make_aggregations(n_blocks): the engine's, for the time of the trial. Collective: all ranks agree.
+    make_aggregations(n_blocks): the engine's, for the time of the trial. Collective: all ranks
+    agree.
     """
     seconds = {}
     for n_blocks in CHOICES if engine.comm.size > 1 else (USUAL_BLOCKS,):

@@ -1,7 +1,7 @@
 """The whole adjacency on every rank, held once a host: what feature parallelism needs.
 
-Ranks of a host share one MPI window. Every rank writes its own rows there; then one rank a host passes on to the other
-hosts what they miss.
+Ranks of a host share one MPI window. Every rank writes its own rows there; then one rank a host
+passes on to the other hosts what they miss.
 """
 
 from __future__ import annotations
@@ -18,18 +18,21 @@ from hpcgcn.parallel.local_graph import Structure
 
 
 class SharedArray:
-    """An array of one host's ranks in one MPI shared-memory window; filled by all, then read by all."""
+    """An array of one host's ranks in one MPI shared-memory window; filled by all, then read by
+    all."""
 
     def __init__(self, comm, node, leaders, shape: int, dtype):
         from mpi4py import MPI
         dtype = np.dtype(dtype)
         self.comm, self.node, self.leaders = comm, node, leaders
-        self.window = MPI.Win.Allocate_shared(shape * dtype.itemsize if node.rank == 0 else 0, dtype.itemsize, comm=node)
+        self.window = MPI.Win.Allocate_shared(shape * dtype.itemsize if node.rank == 0 else 0,
+                                              dtype.itemsize, comm=node)
         memory, _ = self.window.Shared_query(0)
         self.array = np.frombuffer(memory, dtype, count=shape) if shape else np.zeros(0, dtype)
 
     def fill(self, mine: np.ndarray, bounds: np.ndarray, hosts: list[int]):
-        """array[bounds[r]:bounds[r+1]] = what rank r gives, on every host. hosts[r] is the host of rank r."""
+        """array[bounds[r]:bounds[r+1]] = what rank r gives, on every host. hosts[r] is the host of
+        rank r."""
         self.array[bounds[self.comm.rank]:bounds[self.comm.rank + 1]] = mine
         self.window.Fence()
         if self.leaders is not None:
@@ -68,7 +71,8 @@ class WholeGraph:
 def build_whole(comm, part: Part, self_loops: bool, order_blocks: bool = False) -> WholeGraph:
     """Gather the whole adjacency once a host. Collective.
 
-    order_blocks: every rank may put its rows in an order in which blocks of rows gather from few blocks.
+    order_blocks: every rank may put its rows in an order in which blocks of rows gather from few
+    blocks.
     """
     from mpi4py import MPI
     order = block_order(part) if order_blocks else np.arange(part.n_owned)
@@ -89,8 +93,8 @@ def build_whole(comm, part: Part, self_loops: bool, order_blocks: bool = False) 
     whole_indptr = np.concatenate([[0], np.cumsum(lengths.array)])
     matrix = Structure(whole_indptr, columns.array, part.n_nodes)
     return WholeGraph(part.offsets, order, part.original_ids[order], matrix,
-                      matrix.transposed() if part.directed else matrix, lengths.array.astype(np.float64),
-                      [lengths, columns], len(indices))
+                      matrix.transposed() if part.directed else matrix,
+                      lengths.array.astype(np.float64), [lengths, columns], len(indices))
 
 
 def _with_loops(part: Part, self_loops: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -103,7 +107,8 @@ def _with_loops(part: Part, self_loops: bool) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _ordered(comm, part: Part, indptr, indices, order) -> tuple[np.ndarray, np.ndarray]:
-    """The rows in each rank's order, with every node's new number; the entries of a row stay in their order."""
+    """The rows in each rank's order, with every node's new number; the entries of a row stay in
+    their order."""
     numbers = np.empty(part.n_nodes, np.int64)
     for rank, of_rank in enumerate(large.allgather(comm, order)):
         start = int(part.offsets[rank])

@@ -1,4 +1,5 @@
-"""Layers across ranks, chunks of nodes through a pipeline (GNNPipe), and the hybrid with several partitions per stage.
+"""Layers across ranks, chunks of nodes through a pipeline (GNNPipe), and the hybrid with several
+partitions per stage.
 
     grid       ranks as stages x partitions
     division   where a model can be cut into stages, and which cut balances them

@@ -6,14 +6,16 @@ from hpcgcn.parallel.balance import max_over_mean
 
 
 def bubble_share(row: dict) -> float:
-    """Share of all ranks' time in which they wait: for a chunk, for halo rows, or for the last stage to be through."""
+    """Share of all ranks' time in which they wait: for a chunk, for halo rows, or for the last
+    stage to be through."""
     idle = row["wait_seconds"] + row["allreduce_seconds"]
     whole = idle + row["pack_seconds"] + row["unpack_seconds"] + row["compute_seconds"]
     return idle / whole if whole else 0.0
 
 
 def pipeline_costs(ranks: list[dict], pipeline: dict) -> dict:
-    """What is known of a pipeline, with what was measured: the bubble, and how evenly the stages are loaded."""
+    """What is known of a pipeline, with what was measured: the bubble, and how evenly the stages
+    are loaded."""
     seconds = [r["compute_seconds"] for r in ranks]
     total = {name: sum(r[name] for r in ranks) for name in ranks[0] if name.endswith("_seconds")}
     n_ranks = pipeline["partitions_per_stage"]           # of a stage
@@ -31,7 +33,8 @@ def ages_line(shares: dict[str, float]) -> str:
     parts = [f"{100 * shares.get('current', 0.0):.0f} % current"]
     if held:
         mean = sum(age * share for age, share in aged.items()) / held
-        parts.append(f"{100 * held:.0f} % from snapshots of {min(aged)} to {max(aged)} epochs ago (mean {mean:.1f})")
+        parts.append(f"{100 * held:.0f} % from snapshots of {min(aged)} to {max(aged)} epochs "
+                     f"ago (mean {mean:.1f})")
     if zeros:
         parts.append(f"{100 * zeros:.0f} % before the first snapshot")
     return f"rows read of neighbours: {', '.join(parts)}\n"
@@ -39,7 +42,7 @@ def ages_line(shares: dict[str, float]) -> str:
 
 def pipeline_line(pipeline: dict) -> str:
     """How long the stages of a pipeline wait, and how evenly they are loaded."""
-    return (f"{pipeline['stages']} stages x {pipeline['partitions_per_stage']} partitions, {pipeline['chunks']} chunks: "
-            f"bubble {100 * pipeline['bubble_measured']:.0f} % (formula "
-            f"{100 * pipeline['bubble_predicted']:.0f} %), slowest stage {pipeline['balance']:.2f} "
-            f"times the mean\n{ages_line(pipeline['reads_by_age'])}")
+    return (f"{pipeline['stages']} stages x {pipeline['partitions_per_stage']} partitions, "
+            f"{pipeline['chunks']} chunks: bubble {100 * pipeline['bubble_measured']:.0f} % "
+            f"(formula {100 * pipeline['bubble_predicted']:.0f} %), slowest stage "
+            f"{pipeline['balance']:.2f} times the mean\n{ages_line(pipeline['reads_by_age'])}")

@@ -1,4 +1,5 @@
-"""Dividing nodes for a pipeline of layers: into partitions, and the nodes of a partition into chunks of about equal work."""
+"""Dividing nodes for a pipeline of layers: into partitions, and the nodes of a partition into
+chunks of about equal work."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from hpcgcn.graph.partition import (
 from hpcgcn.graph.reorder import subgraph
 
 NODE_WEIGHT = 50           # a node counts this much and its degree: update and aggregation
-PIECES = 4                 # a chunk is put together from this many METIS parts: more even, at the price of a worse cut
+# a chunk is put together from this many METIS parts: more even, at the price of a worse cut
+PIECES = 4
 _METIS_NODES_A_PART = 8    # see partition.py
 
 
@@ -31,35 +33,43 @@ class Chunking:
 
     order: np.ndarray                # (n_nodes,) ids of the graph file
     offsets: np.ndarray              # (n_partitions + 1,) where each partition begins
-    chunks: list[np.ndarray]         # of each partition, (n_chunks + 1,) where its chunks begin, counted from its first node
+    # of each partition, (n_chunks + 1,) where its chunks begin, counted from its first node
+    chunks: list[np.ndarray]
 
 
 def chunks_per_partition(wanted: int, n_ranks: int, n_partitions: int) -> int:
     """Chunks of every partition; `wanted` is for all partitions together, 0: four per rank."""
     total = wanted or 4 * n_ranks
     if total % n_partitions:
-        raise ConfigError(f"chunks = {total} cannot be shared by {n_partitions} partitions: give a multiple of {n_partitions}")
+        raise ConfigError(f"chunks = {total} cannot be shared by {n_partitions} partitions: give "
+                          f"a multiple of {n_partitions}")
     return total // n_partitions
 
 
-def make_chunking(graph: Graph, n_partitions: int, n_chunks: int, method: str, objective: str, seed: int) -> Chunking:
+def make_chunking(graph: Graph, n_partitions: int, n_chunks: int, method: str, objective: str,
+                  seed: int) -> Chunking:
     """Divide a graph; n_chunks is that of each partition."""
     if graph.n_nodes < n_partitions * n_chunks:
-        raise ConfigError(f"{n_partitions * n_chunks} chunks of a graph with {graph.n_nodes} nodes: give --chunks of at most that")
+        raise ConfigError(f"{n_partitions * n_chunks} chunks of a graph with {graph.n_nodes} "
+                          "nodes: give --chunks of at most that")
     partition = partition_graph(graph, n_partitions, method, objective, seed=seed)
     order, chunks = [], []
     for number in range(n_partitions):
         nodes = np.flatnonzero(partition == number)
         if len(nodes) < n_chunks:
-            raise ConfigError(f"partition {number} has {len(nodes)} nodes for {n_chunks} chunks: give fewer --chunks")
+            raise ConfigError(f"partition {number} has {len(nodes)} nodes for {n_chunks} chunks: "
+                              "give fewer --chunks")
         whole = n_partitions == 1 and not graph.directed
-        part = chunk_parts(*((graph.indptr, graph.indices) if whole else subgraph(graph, nodes)), n_chunks, method, seed)
+        part = chunk_parts(*((graph.indptr, graph.indices) if whole else subgraph(graph, nodes)),
+                           n_chunks, method, seed)
         order.append(nodes[np.argsort(part, kind="stable")])
         chunks.append(np.concatenate([[0], np.cumsum(np.bincount(part, minlength=n_chunks))]))
-    return Chunking(np.concatenate(order), np.concatenate([[0], np.cumsum([len(nodes) for nodes in order])]), chunks)
+    return Chunking(np.concatenate(order),
+                    np.concatenate([[0], np.cumsum([len(nodes) for nodes in order])]), chunks)
 
 
-def chunk_parts(indptr: np.ndarray, indices: np.ndarray, n_chunks: int, method: str, seed: int) -> np.ndarray:
+def chunk_parts(indptr: np.ndarray, indices: np.ndarray, n_chunks: int, method: str,
+                seed: int) -> np.ndarray:
     """The chunk of every node, (n_nodes,) int32, none empty. The adjacency is symmetric."""
     weights, n_nodes = NODE_WEIGHT + np.diff(indptr), len(indptr) - 1
     if n_chunks == 1:
@@ -69,27 +79,34 @@ def chunk_parts(indptr: np.ndarray, indices: np.ndarray, n_chunks: int, method: 
     if method == "block" or not len(indices) or n_nodes < _METIS_NODES_A_PART * n_chunks:
         return block_parts(weights, n_chunks)
     pieces = PIECES if n_nodes >= _METIS_NODES_A_PART * PIECES * n_chunks else 1
-    parts = metis_parts(*metis_adjacency(indptr, indices, symmetric=True), pieces * n_chunks, "cut", seed, weights)
+    parts = metis_parts(*metis_adjacency(indptr, indices, symmetric=True), pieces * n_chunks, "cut",
+                        seed, weights)
     shuffled = philox.permutation(philox.key(seed, 0, 1, philox.ORDER), pieces * n_chunks)
     return without_empty_parts((shuffled // pieces)[parts].astype(np.int32), n_chunks)
 
 
 def cut_runs(indptr: np.ndarray, bounds: np.ndarray, runs: int) -> np.ndarray:
-    """Where chunks begin if each of some consecutive parts (bounds: their ends) is cut into runs of about equal work."""
+    """Where chunks begin if each of some consecutive parts (bounds: their ends) is cut into runs of
+    about equal work."""
     ends = [0]
     for start, stop in zip(bounds, bounds[1:]):
         if stop - start < runs:
-            raise ConfigError(f"a part of {stop - start} nodes cannot be cut into {runs} chunks: give fewer --chunks")
+            raise ConfigError(f"a part of {stop - start} nodes cannot be cut into {runs} chunks: "
+                              "give fewer --chunks")
         parts = block_parts(NODE_WEIGHT + np.diff(indptr[start:stop + 1]), runs)
         ends.extend(int(start) + np.cumsum(np.bincount(parts, minlength=runs)))
     return np.array(ends, np.int64)
 
 
 def partition_of_graph(graph: Graph, chunking: Chunking, partition: int, split_index: int) -> Part:
-    """One partition's nodes of a graph in memory, in the order of the chunking. Features without rows stay so."""
+    """One partition's nodes of a graph in memory, in the order of the chunking.
+
+    Features without rows stay so.
+    """
     mine = chunking.order[chunking.offsets[partition]:chunking.offsets[partition + 1]]
     if len(chunking.chunks) == 1:
-        indices = np.concatenate([np.zeros(0, np.int32), *permuted_indices(graph.indptr, graph.indices, chunking.order)])
+        indices = np.concatenate([np.zeros(0, np.int32),
+                                  *permuted_indices(graph.indptr, graph.indices, chunking.order)])
         indptr = take_indptr(graph.indptr, chunking.order)
     else:
         inverse = np.empty(graph.n_nodes, np.int64)
@@ -99,6 +116,8 @@ def partition_of_graph(graph: Graph, chunking: Chunking, partition: int, split_i
     features = graph.features
     if features.shape[0]:
         features = features.take(mine) if isinstance(features, SparseRows) else features[mine]
-    return Part(offsets=chunking.offsets.astype(np.int64), rank=partition, indptr=indptr, indices=indices, features=features,
-                labels=graph.labels[mine], split=graph.split[split_index][mine], original_ids=mine.astype(np.int64),
-                n_classes=graph.n_classes, directed=graph.directed, chunks=chunking.chunks[partition].astype(np.int64))
+    return Part(offsets=chunking.offsets.astype(np.int64), rank=partition, indptr=indptr,
+                indices=indices, features=features, labels=graph.labels[mine],
+                split=graph.split[split_index][mine], original_ids=mine.astype(np.int64),
+                n_classes=graph.n_classes, directed=graph.directed,
+                chunks=chunking.chunks[partition].astype(np.int64))

@@ -39,29 +39,32 @@ class PipelineEngine:
 
     def __init__(self, strategy, backend, part: Part, shape: Shape, parameters: Parameters, *,
                  precompute: bool, make_policies=None):
-        self.strategy, self.backend, self.shape, self.parameters = strategy, backend, shape, parameters
+        self.strategy, self.backend, self.shape, self.parameters = (strategy, backend, shape,
+                                                                    parameters)
         self.grid = grid = strategy.grid
         self.comm, self.seed = grid.partitions.comm, strategy.config.seed
         self.settings = settings = strategy.settings
         self.local = build_local(self.comm, part, shape.self_loops, keep_order=True)
-        self.graph = ChunkedGraph(backend, grid.partitions, self.local, part.chunks, shape.normalisation,
+        self.graph = ChunkedGraph(backend, grid.partitions, self.local, part.chunks,
+                                  shape.normalisation,
                                   settings.keeps_history and settings.zeroes_gradients)
         self.labels = self._labels(part)
         inputs = self._inputs(part, precompute)
         self.model = build_model(backend, shape, parameters, self.local.n_owned, inputs)
         plans = self._divide(inputs)
         plan = plans[grid.stage]
-        self.plan = plan_stage(plan, settings.recomputes, settings.keeps_history and not settings.zeroes_gradients,
+        self.plan = plan_stage(plan, settings.recomputes,
+                               settings.keeps_history and not settings.zeroes_gradients,
                                self.model.logits if grid.last else None)
         parameters.allocate({p.spec.name for p in self.plan.parameters})
         self.plan.bind(backend)
         self.policies = make_policies(self) if make_policies else None
         training, plain = exact_policies(self.policies)
-        self.aggregations = PipelineRank(grid, backend, self.graph, self.model, plan, training, plain,
-                                         settings, self.seed, grid.world)
+        self.aggregations = PipelineRank(grid, backend, self.graph, self.model, plan, training,
+                                         plain, settings, self.seed, grid.world)
         self.loss_gradient = self.plan.loss_gradient.data if grid.last else None
         self._prepare_schedules([len(p.hops) for p in plans])
-        self.reads_by_age = {}           # entries that were read, by the age of what they found in epochs
+        self.reads_by_age = {}  # entries that were read, by the age of what they found in epochs
 
     # -- set-up ----------------------------------------------------------------------------------
     def _labels(self, part: Part) -> Labels:
@@ -79,7 +82,8 @@ class PipelineEngine:
                                 self._aggregate_once if precompute else None)
         if isinstance(part.features, SparseRows) and not precompute:
             return Inputs(ids, sparse=part.features)
-        planned = [Array.elsewhere("input", (self.local.n_owned, part.n_features)) for _ in range(2)]
+        planned = [Array.elsewhere("input", (self.local.n_owned, part.n_features))
+                   for _ in range(2)]
         return Inputs(ids, dense=planned[0], aggregated=planned[1] if precompute else None)
 
     def _aggregate_once(self, rows):
@@ -106,9 +110,12 @@ class PipelineEngine:
         backward = waiting_schedules(order, hops_of_stages[::-1], self.graph.reads.T)
         self.exact_backward = backward[self.grid.n_stages - 1 - stage]
 
-    # -- passes -------------------------------------------------------------------------------------------------------
+    # -- passes ------------------------------------------------------------------------------------
     def train_pass(self, epoch: int) -> float:
-        """All chunks forward, all chunks back. Returns this rank's sum of the losses: 0 but on the last stage."""
+        """All chunks forward, all chunks back.
+
+        Returns this rank's sum of the losses: 0 but on the last stage.
+        """
         context, strategy = PassContext(self.seed, epoch, True), self.aggregations
         history = strategy.history
         exact = history is None or history.anew
@@ -125,7 +132,8 @@ class PipelineEngine:
         if history:
             history.end_forward(epoch)
             history.begin_backward()
-        strategy.backward_pass(backward, context, exact, self._hand_over_loss if self.grid.last else None)
+        strategy.backward_pass(backward, context, exact,
+                               self._hand_over_loss if self.grid.last else None)
         return sum(losses)
 
     def order(self, epoch: int) -> list[int]:
@@ -135,33 +143,40 @@ class PipelineEngine:
     def _hand_over_loss(self, rows):
         """A chunk's turn in backward has come."""
         if self.loss_gradient is not self.model.logits.grad:
-            self.backend.copy(self.loss_gradient[slice(*rows)], self.model.logits.grad[slice(*rows)])
+            self.backend.copy(self.loss_gradient[slice(*rows)],
+                              self.model.logits.grad[slice(*rows)])
 
     def _chunk_loss(self, rows) -> float:
-        return self.labels.loss(self.backend, self.model.logits.value, self.loss_gradient, slice(*rows))
+        return self.labels.loss(self.backend, self.model.logits.value, self.loss_gradient,
+                                slice(*rows))
 
     def evaluate(self):
         """Exact logits of the local rows on the last stage, none elsewhere."""
         self.aggregations.evaluation_pass(self.exact_forward, PassContext(self.seed, 0, False))
-        return self.model.logits.value if self.grid.last else self.backend.zeros((0, self.shape.n_classes))
+        return (self.model.logits.value if self.grid.last
+                else self.backend.zeros((0, self.shape.n_classes)))
 
     def close(self):
         """Free what MPI holds."""
         self.aggregations.close()
 
-    # -- accounting ---------------------------------------------------------------------------------------------------
+    # -- accounting --------------------------------------------------------------------------------
     def _count_reads(self, epoch: int, order: list[int], exact: bool):
         entries, n_hops = int(self.graph.entries.sum()), len(self.model.hops)
         late = 0 if exact else historical_entries(order, self.graph.entries)
         self.history_share = late / entries if entries else 0.0
-        for key, n in (("current", entries - late), *([(self.aggregations.history.age(epoch), late)] if late else [])):
+        for key, n in (("current", entries - late),
+                       *([(self.aggregations.history.age(epoch), late)] if late else [])):
             self.reads_by_age[key] = self.reads_by_age.get(key, 0) + n * n_hops
 
     def facts(self) -> dict:
         """What the summary tells about the pipeline."""
         n_stages, n_chunks = self.grid.n_stages, self.graph.n_chunks
         total = sum(self.reads_by_age.values())
-        return {"stages": n_stages, "partitions_per_stage": self.grid.n_partitions, "chunks": n_chunks * self.grid.n_partitions,
-                "hops_of_stages": self.grid.stages.comm.allgather(self.aggregations.stage.n_hops), "units_end": self.strategy.choices[ENDS],
+        return {"stages": n_stages, "partitions_per_stage": self.grid.n_partitions,
+                "chunks": n_chunks * self.grid.n_partitions,
+                "hops_of_stages": self.grid.stages.comm.allgather(self.aggregations.stage.n_hops),
+                "units_end": self.strategy.choices[ENDS],
                 "bubble_predicted": (n_stages - 1) / (n_chunks + n_stages - 1),
-                "reads_by_age": {str(age): n / total for age, n in self.reads_by_age.items()} if total else {}}
+                "reads_by_age": {str(age): n / total for age, n in self.reads_by_age.items()}
+                if total else {}}

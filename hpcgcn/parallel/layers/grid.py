@@ -1,4 +1,5 @@
-"""Ranks as a grid: a stage holds consecutive layers, the partitions of a stage hold different nodes."""
+"""Ranks as a grid: a stage holds consecutive layers, the partitions of a stage hold different
+nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ def grid_shape(partitions: int, stages: int, n_ranks: int) -> tuple[int, int]:
         partitions = next((n for n in range(2, n_ranks + 1) if n_ranks % n == 0), 1)
     n_stages = stages or max(n_ranks // partitions, 1)
     if partitions * n_stages != n_ranks:
-        needed = f"{partitions} partitions x {n_stages} stages" if partitions > 1 else f"{n_stages} stages"
+        needed = (f"{partitions} partitions x {n_stages} stages" if partitions > 1
+                  else f"{n_stages} stages")
         raise ConfigError(f"{needed} need {partitions * n_stages} ranks, but {n_ranks} were "
                           f"started: change --partitions-per-stage and --stages (now {partitions} "
                           f"and {stages or 'auto'}), or start {partitions * n_stages} ranks")
@@ -61,4 +63,5 @@ class Grid:
 def make_grid(runtime: Runtime, partitions: int, stages: int) -> Grid:
     """The grid of all ranks. Collective."""
     partitions, stages = grid_shape(partitions, stages, runtime.size)
-    return Grid(runtime, runtime.split(runtime.rank // partitions), runtime.split(runtime.rank % partitions), partitions, stages)
+    return Grid(runtime, runtime.split(runtime.rank // partitions),
+                runtime.split(runtime.rank % partitions), partitions, stages)

@@ -1,4 +1,5 @@
-"""What chunks see of chunks that are not there yet: a snapshot of each hop's input, held for some epochs."""
+"""What chunks see of chunks that are not there yet: a snapshot of each hop's input, held for some
+epochs."""
 
 from __future__ import annotations
 
@@ -8,13 +9,17 @@ from hpcgcn.parallel.layers.matrices import ChunkedGraph
 
 
 class History:
-    """The snapshots of a stage's hops; and last epoch's gradients where they are used. Checkpointed like an exchange."""
+    """The snapshots of a stage's hops; and last epoch's gradients where they are used.
+
+    Checkpointed like an exchange.
+    """
 
     def __init__(self, graph: ChunkedGraph, hold: int, stale_gradients: bool):
-        self.graph, self.backend, self.hold, self.stale_gradients = graph, graph.backend, hold, stale_gradients
+        self.graph, self.backend, self.hold, self.stale_gradients = (graph, graph.backend, hold,
+                                                                     stale_gradients)
         self.current, self.snapshot, self.gradients = {}, {}, {}
-        self.held = -1                   # the epoch whose rows the snapshots hold; -1: none, they are zero
-        self.anew = False                # a run was resumed without its snapshots: an exact epoch makes new ones
+        self.held = -1  # the epoch whose rows the snapshots hold; -1: none, they are zero
+        self.anew = False  # a run was resumed without its snapshots: an exact epoch makes new ones
 
     def add(self, hop, halo):
         """A hop, and the rows that it reads on other partitions (or None)."""
@@ -31,7 +36,8 @@ class History:
             self.backend.copy(self.snapshot[name], array)
 
     def end_forward(self, epoch: int):
-        """Hold this epoch's rows if it is time to, or if there are none to hold yet; backward may need their arrays."""
+        """Hold this epoch's rows if it is time to, or if there are none to hold yet; backward may
+        need their arrays."""
         if (epoch + 1) % self.hold and not self.anew:
             return
         for name, array in self.current.items():
@@ -39,7 +45,8 @@ class History:
         self.held, self.anew = epoch, False
 
     def begin_backward(self):
-        """Gradients of chunks that are not there yet count nothing, unless last epoch's are wanted."""
+        """Gradients of chunks that are not there yet count nothing, unless last epoch's are
+        wanted."""
         if not self.stale_gradients:
             for array in self.gradients.values():
                 self.backend.axpby(0.0, array, 0.0, None, array)
@@ -48,20 +55,24 @@ class History:
         """How many epochs ago the snapshots were taken; "zeros" before there are any."""
         return epoch - self.held if self.held >= 0 else "zeros"
 
-    # -- checkpoint: the interface of an exchange ---------------------------------------------------------------------
+    # -- checkpoint: the interface of an exchange --------------------------------------------------
     def _arrays(self) -> dict:
         return self.snapshot | (self.gradients if self.stale_gradients else {})
 
     def state(self) -> dict[str, np.ndarray]:
-        """What the next epoch depends on; to be written at once: a copy would be as large as all snapshots."""
-        arrays = {name: np.asarray(self.backend.to_host(array)) for name, array in self._arrays().items()}
-        return arrays | {"ids": self.graph.local.ids, "chunks": self.graph.chunks, "held": np.array([self.held])}
+        """What the next epoch depends on; to be written at once: a copy would be as large as all
+        snapshots."""
+        arrays = {name: np.asarray(self.backend.to_host(array))
+                  for name, array in self._arrays().items()}
+        return arrays | {"ids": self.graph.local.ids, "chunks": self.graph.chunks,
+                         "held": np.array([self.held])}
 
     def fits(self, state: dict[str, np.ndarray]) -> bool:
         """Are these snapshots of the same nodes, chunks and hops?"""
         return (np.array_equal(state.get("ids"), self.graph.local.ids)
                 and np.array_equal(state.get("chunks"), self.graph.chunks)
-                and all(name in state and state[name].shape == array.shape for name, array in self._arrays().items()))
+                and all(name in state and state[name].shape == array.shape
+                        for name, array in self._arrays().items()))
 
     def restore(self, state: dict[str, np.ndarray]):
         """Go on from `state()`."""

@@ -1,11 +1,13 @@
-"""The aggregation of one chunk at a hop, forward and back, with history for the chunks that are not there yet.
+"""The aggregation of one chunk at a hop, forward and back, with history for the chunks that are not
+there yet.
 
-Rows gathered from are one array of all nodes. With history it holds the snapshot when an epoch begins, and chunk after
-chunk is replaced by current rows: an earlier chunk supplies what it is now, a later one what it was. Going back,
-gradients of chunks that come later in the reversed order are zero, or those of the last epoch.
+Rows gathered from are one array of all nodes. With history it holds the snapshot when an epoch
+begins, and chunk after chunk is replaced by current rows: an earlier chunk supplies what it is now,
+a later one what it was. Going back, gradients of chunks that come later in the reversed order are
+zero, or those of the last epoch.
 
-With several partitions the boundary rows of a chunk travel among them as soon as the chunk is complete: the partition
-strategy's exchange, a chunk at a time.
+With several partitions the boundary rows of a chunk travel among them as soon as the chunk is
+complete: the partition strategy's exchange, a chunk at a time.
 """
 
 from __future__ import annotations
@@ -22,16 +24,18 @@ from hpcgcn.parallel.layers.matrices import ChunkedGraph
 class ChunkHalo:
     """The exchanges of one hop and direction, one a chunk."""
 
-    def __init__(self, graph: ChunkedGraph, width: int, policy: Policy, direction: str, seed: int, hop: int):
+    def __init__(self, graph: ChunkedGraph, width: int, policy: Policy, direction: str, seed: int,
+                 hop: int):
         self.graph, self.direction = graph, direction
         self.pending = set()
         self.slices = [graph.halo_slices(chunk) for chunk in range(graph.n_chunks)]
-        self.send_rows = [[graph.backend.from_host(neighbour.send_rows[sent]) for neighbour, sent, _ in slices]
-                          for slices in self.slices]
+        self.send_rows = [[graph.backend.from_host(neighbour.send_rows[sent])
+                           for neighbour, sent, _ in slices] for slices in self.slices]
         self.exchanges = []
         for chunk in range(graph.n_chunks):
             routes, n_received = self._routes(chunk)
-            self.exchanges.append(Exchange(graph.partitions, graph.backend, routes, n_received, width, policy, seed=seed, layer=hop))
+            self.exchanges.append(Exchange(graph.partitions, graph.backend, routes, n_received,
+                                           width, policy, seed=seed, layer=hop))
 
     def _routes(self, chunk: int) -> tuple[list[Route], int]:
         """Owner to halo (values), or halo to owner (gradients)."""
@@ -42,12 +46,14 @@ class ChunkHalo:
             owned = MessageRows(index, backend.from_host(owned_ids), owned_ids)
             beyond = MessageRows(None, backend.from_host(halo_ids), halo_ids)
             if self.direction == "forward":
-                routes.append(Route(neighbour.rank, owned, None, beyond, slice(at, at + len(halo_ids))))
+                routes.append(Route(neighbour.rank, owned, None, beyond,
+                                    slice(at, at + len(halo_ids))))
                 at += len(halo_ids)
             else:
                 received = MessageRows(None, owned.ids, owned_ids)
-                routes.append(Route(neighbour.rank, beyond, halo, received, slice(at, at + len(rows)),
-                                    out_stream=self.graph.partitions.rank + 1, in_stream=neighbour.rank + 1))
+                routes.append(Route(neighbour.rank, beyond, halo, received,
+                                    slice(at, at + len(rows)), out_stream=self.graph.partitions.rank
+                                    + 1, in_stream=neighbour.rank + 1))
                 at += len(rows)
         return routes, at
 
@@ -74,7 +80,10 @@ class ChunkHalo:
 
 
 class ForwardHop:
-    """out = A x, chunk by chunk. `halo` (a ChunkHalo) is None where one partition holds all nodes."""
+    """out = A x, chunk by chunk.
+
+    `halo` (a ChunkHalo) is None where one partition holds all nodes.
+    """
 
     def __init__(self, graph: ChunkedGraph, hop, halo_array, halo: ChunkHalo | None, progress):
         self.graph, self.x, self.out = graph, hop.source.value, hop.target.value
@@ -86,7 +95,8 @@ class ForwardHop:
             self.halo.start(chunk, self.x, context.epoch)
 
     def pull(self, chunk: int, exact: bool):
-        """Yields ranges of complete rows of the chunk's output; all that it reads has been pushed, or is history."""
+        """Yields ranges of complete rows of the chunk's output; all that it reads has been pushed,
+        or is history."""
         graph = self.graph
         blocks = row_blocks(*graph.rows(chunk), self.out.shape[1])
         if self.halo is None:
@@ -116,9 +126,11 @@ class BackwardHop:
     """dx (= or +=) A^T dz, chunk by chunk."""
 
     def __init__(self, graph: ChunkedGraph, hop, halo: ChunkHalo | None, progress):
-        self.graph, self.dz, self.dx, self.adds = graph, hop.target.grad, hop.source.grad, hop.source.adds(hop)
+        self.graph, self.dz, self.dx, self.adds = (graph, hop.target.grad, hop.source.grad,
+                                                   hop.source.adds(hop))
         self.halo, self.progress = halo, progress
-        self.halo_gradient = graph.backend.zeros((graph.local.n_halo, self.dz.shape[1])) if halo else None
+        self.halo_gradient = graph.backend.zeros((graph.local.n_halo,
+                                                  self.dz.shape[1])) if halo else None
 
     def pull(self, chunk: int, context, exact: bool):
         """Yields ranges of complete rows of the chunk's gradient."""

@@ -1,4 +1,5 @@
-"""Chunks on their way from stage to stage: non-blocking, two in flight in each direction, in any codec."""
+"""Chunks on their way from stage to stage: non-blocking, two in flight in each direction, in any
+codec."""
 
 from __future__ import annotations
 
@@ -37,19 +38,22 @@ class NoLink:
 
 
 class StageLink:
-    """One direction between two stages: a chunk's rows of some arrays are sent as they are complete, and taken in order.
+    """One direction between two stages: a chunk's rows of some arrays are sent as they are
+    complete, and taken in order.
 
     An exchange serves one array and slot, with other rows each time.
     """
 
-    def __init__(self, runtime, backend, peer: int, arrays: list, ids: np.ndarray, chunks: np.ndarray, policy: Policy, *,
-                 seed: int, layer: int, stream: int):
+    def __init__(self, runtime, backend, peer: int, arrays: list, ids: np.ndarray,
+                 chunks: np.ndarray, policy: Policy, *, seed: int, layer: int, stream: int):
         self.peer, self.arrays, self.chunks, self.stream = peer, arrays, chunks, stream
-        self.rows = [MessageRows(None, backend.from_host(ids[a:b]), ids[a:b]) for a, b in zip(chunks, chunks[1:])]
+        self.rows = [MessageRows(None, backend.from_host(ids[a:b]), ids[a:b])
+                     for a, b in zip(chunks, chunks[1:])]
         self.nothing = MessageRows(None, backend.from_host(ids[:0]), ids[:0])
         idle = Route(peer, self.nothing, slice(0, 0), self.nothing, None)
-        self.slots = [[Exchange(runtime, backend, [idle], 0, array.shape[1], policy, seed=seed, layer=layer,
-                                receive_arrays=[array[:0]]) for array in arrays] for _ in range(SLOTS)]
+        self.slots = [[Exchange(runtime, backend, [idle], 0, array.shape[1], policy, seed=seed,
+                                layer=layer, receive_arrays=[array[:0]]) for array in arrays]
+                      for _ in range(SLOTS)]
         self._turn = 0
         self._waiting, self._expected = deque(), deque()
 
@@ -62,13 +66,14 @@ class StageLink:
         self._turn = (self._turn + 1) % SLOTS
         return self.slots[self._turn]
 
-    # -- the sending side -------------------------------------------------------------------------------------------------
+    # -- the sending side --------------------------------------------------------------------------
     def send(self, chunk: int, epoch: int):
         """A chunk is complete; waits only if the chunk before the last one is still here."""
         block = slice(int(self.chunks[chunk]), int(self.chunks[chunk + 1]))
         for k, (exchange, array) in enumerate(zip(self._next_slot(), self.arrays)):
             exchange.finish()
-            route = Route(self.peer, self.rows[chunk], block, self.nothing, None, out_stream=self.stream + k)
+            route = Route(self.peer, self.rows[chunk], block, self.nothing, None,
+                          out_stream=self.stream + k)
             exchange.retarget([route], [array[:0]])
             exchange.start(array, epoch)
 
@@ -77,7 +82,7 @@ class StageLink:
         for exchange in self.exchanges:
             exchange.finish()
 
-    # -- the receiving side -----------------------------------------------------------------------------------------------
+    # -- the receiving side ------------------------------------------------------------------------
     def begin(self, order: list[int], epoch: int):
         """Chunks will be taken in this order: the first ones are welcome now."""
         self._waiting, self._epoch = deque(order), epoch
@@ -90,7 +95,8 @@ class StageLink:
         chunk, slot = self._waiting.popleft(), self._next_slot()
         block = slice(int(self.chunks[chunk]), int(self.chunks[chunk + 1]))
         for k, (exchange, array) in enumerate(zip(slot, self.arrays)):
-            route = Route(self.peer, self.nothing, slice(0, 0), self.rows[chunk], None, in_stream=self.stream + k)
+            route = Route(self.peer, self.nothing, slice(0, 0), self.rows[chunk], None,
+                          in_stream=self.stream + k)
             exchange.retarget([route], [array[block]])
             exchange.start(array, self._epoch)
         self._expected.append((chunk, slot))

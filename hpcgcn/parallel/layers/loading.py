@@ -1,4 +1,7 @@
-"""A pipeline of layers: which nodes a rank holds, in chunks. Features are for the first stage alone."""
+"""A pipeline of layers: which nodes a rank holds, in chunks.
+
+Features are for the first stage alone.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,8 @@ def load_chunks(grid: Grid, source, config) -> Part:
         n_chunks = chunks_per_partition(config.chunks, comm.size, partitions)
     graph = in_memory(comm, source, config)
     if graph is not None:
-        return partition_of_graph(graph, _chunking(graph, partitions, n_chunks, config), 0, config.split_index)
+        return partition_of_graph(graph, _chunking(graph, partitions, n_chunks, config), 0,
+                                  config.split_index)
     path = os.fspath(source)
     if on_root(comm, store.kind, path) == "partition":
         with collective_errors(comm):
@@ -34,7 +38,8 @@ def load_chunks(grid: Grid, source, config) -> Part:
         return checked_together(comm, path, part)
 
     def divide() -> Chunking:
-        return _chunking(checked_split(path, store.read_graph(path), config), partitions, n_chunks, config)
+        return _chunking(checked_split(path, store.read_graph(path), config), partitions, n_chunks,
+                         config)
 
     chunking = on_root(comm, divide)
     with collective_errors(comm):
@@ -43,8 +48,8 @@ def load_chunks(grid: Grid, source, config) -> Part:
 
 
 def _chunking(graph: Graph, partitions: int, n_chunks: int, config) -> Chunking:
-    return make_chunking(graph, partitions, n_chunks, config.partition_method, config.partition_objective,
-                         config.seed)
+    return make_chunking(graph, partitions, n_chunks, config.partition_method,
+                         config.partition_objective, config.seed)
 
 
 def _chunks_of_parts(path: str, partition: int, partitions: int, with_features: bool, n_ranks: int,
@@ -53,12 +58,13 @@ def _chunks_of_parts(path: str, partition: int, partitions: int, with_features: 
     n_parts = int(store.header(path)["n_parts"])
     total = config.chunks or n_parts * -(-4 * n_ranks // n_parts)
     if n_parts % partitions:
-        raise ConfigError(f"{path} has {n_parts} parts, which {partitions} partitions per stage cannot "
-                          f"share: give the graph file, or a partition whose number of parts is a "
-                          f"multiple of {partitions}")
+        raise ConfigError(f"{path} has {n_parts} parts, which {partitions} partitions per stage "
+                          "cannot share: give the graph file, or a partition whose number of "
+                          f"parts is a multiple of {partitions}")
     if total % n_parts:
-        raise ConfigError(f"chunks = {total}, but {path} has {n_parts} parts, each of which is cut "
-                          f"into equally many chunks: give a multiple of {n_parts}, or the graph file")
+        raise ConfigError(f"chunks = {total}, but {path} has {n_parts} parts, each of which is "
+                          f"cut into equally many chunks: give a multiple of {n_parts}, or the "
+                          "graph file")
     part, bounds = store.read_parts(path, partition, partitions, config.split_index, with_features)
     part.chunks = cut_runs(part.indptr, bounds, total // n_parts)
     return part

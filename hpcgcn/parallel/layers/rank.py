@@ -1,4 +1,5 @@
-"""One rank of the pipeline: its stage, the links to its neighbours, the halo exchanges among partitions, and history."""
+"""One rank of the pipeline: its stage, the links to its neighbours, the halo exchanges among
+partitions, and history."""
 
 from __future__ import annotations
 
@@ -20,37 +21,42 @@ STREAMS = {"forward": 10_000, "backward": 20_000, None: 0}
 
 
 class PipelineRank(Aggregations):
-    """`policies(hop, direction)` gives a hop's halo exchange its Policy; a stage link has that of the first hop behind it."""
+    """`policies(hop, direction)` gives a hop's halo exchange its Policy; a stage link has that of
+    the first hop behind it."""
 
-    def __init__(self, grid: Grid, backend, graph: ChunkedGraph, model: Model, plan: StagePlan, policies, plain: Policy,
-                 settings, seed: int, progress):
-        self.grid, self.backend, self.graph, self.model, self.plan = grid, backend, graph, model, plan
+    def __init__(self, grid: Grid, backend, graph: ChunkedGraph, model: Model, plan: StagePlan,
+                 policies, plain: Policy, settings, seed: int, progress):
+        self.grid, self.backend, self.graph, self.model, self.plan = (grid, backend, graph, model,
+                                                                      plan)
         self.policies, self.plain, self.settings, self.seed = policies, plain, settings, seed
         self.role = f"stage {grid.stage + 1}" if grid.n_stages > 1 else "both"
         self.exchanges, self.halos, self.links = [], [], []
         self._make_hops(progress)
         self._make_links()
 
-    # -- set-up -------------------------------------------------------------------------------------------------------
+    # -- set-up ------------------------------------------------------------------------------------
     def _make_hops(self, progress):
         forward, evaluation, backward = [], [], []
         settings = self.settings
         self.history = (History(self.graph, settings.history_hold, not settings.zeroes_gradients)
                         if settings.keeps_history else None)
         for hop in self.plan.hops:
-            halo = self.backend.zeros((self.graph.local.n_halo, hop.source.width)) if self.grid.n_partitions > 1 else None
+            halo = self.backend.zeros((self.graph.local.n_halo,
+                                       hop.source.width)) if self.grid.n_partitions > 1 else None
             training = self._halo(hop, "forward", self.policies(hop.number, "forward"))
             forward.append(ForwardHop(self.graph, hop, halo, training, progress))
             evaluation.append(forward[-1])
             if training is not None and not _exact(training.exchanges[0].policy):
-                evaluation[-1] = ForwardHop(self.graph, hop, halo, self._halo(hop, "forward", self.plain, False), progress)
+                evaluation[-1] = ForwardHop(self.graph, hop, halo,
+                                            self._halo(hop, "forward", self.plain, False), progress)
             backward.append(None)
             if gathers_gradient(hop):
                 returned = self._halo(hop, "backward", self.policies(hop.number, "backward"))
                 backward[-1] = BackwardHop(self.graph, hop, returned, progress)
             if self.history:
                 self.history.add(hop, halo)
-        self.stage = Stage(self.plan, self.graph, forward, evaluation, backward, self.model.shape.hidden, progress)
+        self.stage = Stage(self.plan, self.graph, forward, evaluation, backward,
+                           self.model.shape.hidden, progress)
 
     def _halo(self, hop, direction: str, policy: Policy, training: bool = True) -> ChunkHalo | None:
         if self.grid.n_partitions == 1:
@@ -63,7 +69,8 @@ class PipelineRank(Aggregations):
 
     def _make_links(self):
         plan = self.plan
-        self.come, self.go = self._pair(plan.received, -1, plan.first_hop), self._pair(plan.sent, 1, plan.next_hop)
+        self.come, self.go = self._pair(plan.received, -1,
+                                        plan.first_hop), self._pair(plan.sent, 1, plan.next_hop)
         self.evaluation_links = (self._exact_link(plan.received, -1, plan.first_hop, self.come[0]),
                                  self._exact_link(plan.sent, 1, plan.next_hop, self.go[0]))
 
@@ -82,14 +89,15 @@ class PipelineRank(Aggregations):
         if not arrays:
             return NoLink()
         policy = self.plain if direction is None else _prompt(self.policies(hop, direction))
-        link = StageLink(self.grid.world, self.backend, self.grid.neighbour(side), arrays, self.graph.local.ids,
-                         self.graph.chunks, policy, seed=self.seed, layer=hop, stream=STREAMS[direction])
+        link = StageLink(self.grid.world, self.backend, self.grid.neighbour(side), arrays,
+                         self.graph.local.ids, self.graph.chunks, policy, seed=self.seed, layer=hop,
+                         stream=STREAMS[direction])
         self.links.append(link)
         if direction:
             self.exchanges += [(hop, f"stage_{direction}", exchange) for exchange in link.exchanges]
         return link
 
-    # -- passes -------------------------------------------------------------------------------------------------------
+    # -- passes ------------------------------------------------------------------------------------
     def forward_pass(self, schedule, context, exact: bool, on_leaving):
         """All chunks through this rank's stage."""
         self.stage.run_forward(schedule, context, self.come[0], self.go[0], exact, on_leaving)
@@ -102,11 +110,12 @@ class PipelineRank(Aggregations):
         """All chunks through this rank's stage, exactly."""
         self.stage.run_forward(schedule, context, *self.evaluation_links, exact=True)
 
-    # -- accounting and checkpoints -----------------------------------------------------------------------------------
+    # -- accounting and checkpoints ----------------------------------------------------------------
     def multiply_adds(self) -> int:
         """Of the sparse products of an epoch."""
         entries = self.graph.local.n_entries
-        return sum(entries * hop.source.width * (1 + gathers_gradient(hop)) for hop in self.plan.hops)
+        return sum(entries * hop.source.width * (1 + gathers_gradient(hop))
+                   for hop in self.plan.hops)
 
     def named_exchanges(self) -> dict:
         """All that the next epoch may depend on, by name."""

@@ -74,5 +74,6 @@ class Settings(SettingsGroup):
 
     @property
     def recomputes(self) -> bool:
-        """Last epoch's gradients outlive the forward pass: then no activation can take their place."""
+        """Last epoch's gradients outlive the forward pass: then no activation can take their
+        place."""
         return self.recompute and (self.zeroes_gradients or not self.keeps_history)

@@ -9,9 +9,11 @@ from hpcgcn.parallel.layers.division import StagePlan
 
 
 class Stage:
-    """Runs the segments of a plan. forward[k] and backward[k] belong to the stage's hop k; backward None: no gradient."""
+    """Runs the segments of a plan. forward[k] and backward[k] belong to the stage's hop k; backward
+    None: no gradient."""
 
-    def __init__(self, plan: StagePlan, graph, forward: list, evaluation: list, backward: list, width: int, progress):
+    def __init__(self, plan: StagePlan, graph, forward: list, evaluation: list, backward: list,
+                 width: int, progress):
         self.plan, self.graph, self.width, self.progress = plan, graph, width, progress
         self.forward, self.evaluation, self.backward = forward, evaluation, backward
         self.eager = [eager_weight_gradients(steps) for steps in plan.segments]
@@ -26,7 +28,8 @@ class Stage:
     def _blocks(self, chunk: int):
         return row_blocks(*self.graph.rows(chunk), self.width)
 
-    def run_forward(self, schedule: ChunkSchedule, context: PassContext, inbound, outbound, exact: bool, on_leaving=None):
+    def run_forward(self, schedule: ChunkSchedule, context: PassContext, inbound, outbound,
+                    exact: bool, on_leaving=None):
         """All chunks through this stage; on_leaving(rows) is called when a chunk is through."""
         hops = self.forward if context.training else self.evaluation
         inbound.begin(schedule.arrivals, context.epoch)
@@ -45,8 +48,10 @@ class Stage:
                     on_leaving(self.graph.rows(chunk))
         outbound.finish()
 
-    def run_backward(self, schedule: ChunkSchedule, context: PassContext, inbound, outbound, exact: bool, on_entering=None):
-        """All chunks back through this stage; depth 0 of the schedule is the last segment. on_entering(rows): a chunk begins."""
+    def run_backward(self, schedule: ChunkSchedule, context: PassContext, inbound, outbound,
+                     exact: bool, on_entering=None):
+        """All chunks back through this stage; depth 0 of the schedule is the last segment.
+        on_entering(rows): a chunk begins."""
         inbound.begin(schedule.arrivals, context.epoch)
         for tasks in schedule.tasks:
             inbound.take()
@@ -57,13 +62,14 @@ class Stage:
                 if depth == 0 and on_entering:
                     on_entering(self.graph.rows(chunk))
                 steps, eager, done = self.plan.segments[level], self.eager[level], []
-                for rows in self.backward[level].pull(chunk, context, exact) if depth else self._blocks(chunk):
+                for rows in self.backward[level].pull(chunk, context,
+                                                      exact) if depth else self._blocks(chunk):
                     run_backward(steps, eager, rows, context)
                     self.progress.progress()
                     done.append(rows)
                 if level == 0:
                     outbound.send(chunk, context.epoch)
-                for rows in done:                # the stage below waits for the chunk, nobody for this
+                for rows in done:  # the stage below waits for the chunk, nobody for this
                     run_weight_gradients(steps, eager, rows, context)
                     self.progress.progress()
         outbound.finish()

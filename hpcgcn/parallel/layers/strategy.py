@@ -70,8 +70,8 @@ class LayerStrategy(Strategy):
         if not self.settings.keeps_history:
             return ""
         return ("chunks may read rows that are too stale: try a shorter --history-hold, more "
-                "--partitions-per-stage (gnnpipe-hybrid), fewer --stages or --chunks; --history none "
-                "is exact and tells whether history is the cause")
+                "--partitions-per-stage (gnnpipe-hybrid), fewer --stages or --chunks; --history "
+                "none is exact and tells whether history is the cause")
 
 
 STRATEGY = LayerStrategy

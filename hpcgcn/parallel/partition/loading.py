@@ -1,4 +1,5 @@
-"""Getting a rank its part: from a partition file, or from a graph that is partitioned on the way."""
+"""Getting a rank its part: from a partition file, or from a graph that is partitioned on the
+way."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ def partition_beside(path: str, n_parts: int, config) -> str:
     replaces = own_h5("partition", elsewhere, source_uuid=uuid)
     check_target(target, replaces, [path])
     graph = store.read_graph(path)
-    log.info("partitioning %s into %d parts (%s); they are kept in %s", path, n_parts, method, target)
+    log.info("partitioning %s into %d parts (%s); they are kept in %s", path, n_parts, method,
+             target)
     divide(graph, target, n_parts, method, objective, command=" ".join(sys.argv),
            replaces=replaces, inputs=[path])
     return target
@@ -57,4 +59,5 @@ def _fits(path: str, graph_uuid: str, n_parts: int) -> bool:
         facts = store.header(path)
     except FileError:
         return False
-    return facts["kind"] == "partition" and facts["source_uuid"] == graph_uuid and facts["n_parts"] == n_parts
+    return (facts["kind"] == "partition" and facts["source_uuid"] == graph_uuid
+            and facts["n_parts"] == n_parts)

@@ -18,9 +18,10 @@ from hpcgcn.parallel.aggregation import (
 class WholeAggregation(Aggregation):
     """out = A x over all rows, block after block."""
 
-    def __init__(self, backend, matrix, x, out, adds: bool, stores: GatherStores, turn: int, reuse: float, n_trained: int,
-                 n_entries: int):
-        """n_trained: the rows that training needs, the first ones; n_entries: of these in the matrix."""
+    def __init__(self, backend, matrix, x, out, adds: bool, stores: GatherStores, turn: int,
+                 reuse: float, n_trained: int, n_entries: int):
+        """n_trained: the rows that training needs, the first ones; n_entries: of these in the
+        matrix."""
         self.backend, self.matrix, self.out, self.adds = backend, matrix, out, adds
         self.storage = stores.storage("owned", x, turn, reuse)
         self.blocks = row_blocks(0, out.shape[0], out.shape[1])
@@ -41,7 +42,8 @@ class WholeAggregations(Aggregations):
     def __init__(self, backend, local, model, precision: str = "fp32", for_loss: bool = False):
         """for_loss: training needs no other logits than those of training nodes."""
         shape, n = model.shape, local.n_owned
-        rows, columns, _ = scales(shape.normalisation, local.degree, local.halo_degree, backend.dtype)
+        rows, columns, _ = scales(shape.normalisation, local.degree, local.halo_degree,
+                                  backend.dtype)
         forward = backend.csr(local.inner.indptr, local.inner.indices, n, None, rows, columns)
         stores = GatherStores(backend, precision)
 
@@ -56,12 +58,14 @@ class WholeAggregations(Aggregations):
 
         def there(hop):
             n_trained = local.n_train[0] if last(hop) else n
-            return WholeAggregation(backend, forward, hop.source.value, hop.target.value, False, stores, hop.number, reuse(forward),
+            return WholeAggregation(backend, forward, hop.source.value, hop.target.value, False,
+                                    stores, hop.number, reuse(forward),
                                     n_trained, int(local.inner.indptr[n_trained]))
 
         def back(hop):
             matrix = from_loss if last(hop) else backward
-            return WholeAggregation(backend, matrix, hop.target.grad, hop.source.grad, hop.source.adds(hop), stores, hop.number,
+            return WholeAggregation(backend, matrix, hop.target.grad, hop.source.grad,
+                                    hop.source.adds(hop), stores, hop.number,
                                     reuse(backward), n, matrix.nnz)
 
         self.forward = [there(hop) for hop in model.hops]

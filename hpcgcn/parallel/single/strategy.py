@@ -15,8 +15,9 @@ class SingleStrategy(Strategy):
     def __init__(self, runtime, config):
         super().__init__(runtime, config)
         if runtime.size > 1:
-            raise ConfigError(f"parallel = 'single' is for one rank, but {runtime.size} were started: "
-                              f"each would see only its own part; leave it 'auto', or start one rank")
+            raise ConfigError(f"parallel = 'single' is for one rank, but {runtime.size} were "
+                              "started: each would see only its own part; leave it 'auto', or "
+                              "start one rank")
 
     @classmethod
     def inference_config(cls, config):
