@@ -1,14 +1,17 @@
-"""Damaged inputs of every kind, through what a user does with them: each is used, or refused with one message.
+"""Damaged inputs of every kind, through what users do: each is used, or refused with one message.
 
-    python benchmarks/fuzz_inputs.py -n 100000 --write             all kinds; about half an hour on two cores; writes the table
+    python benchmarks/fuzz_inputs.py -n 100000 --write     all kinds; writes the table of results
     python benchmarks/fuzz_inputs.py -n 2000 --kind graph --kind npz
-    python benchmarks/fuzz_inputs.py --kind graph --case 17 --seed 0 --keep damaged     one case, its traceback, its files
+    python benchmarks/fuzz_inputs.py --kind graph --case 17 --keep damaged      one case, its
+                                                           traceback, and its files in `damaged`
 
-Sound files are made first. A case is a copy of one, damaged as the seed and its number say: bits and blocks of bytes, and what only
-one who knows the format can do, such as an HDF5 dataset of another type whose checksums fit. It is then used by the commands of
-hpcgcn in a process of its own that may take 10 s and 1 GiB and change nothing outside of a temporary folder. The exit code
-is 1 if any case ends with an exception that is not ours, the death of its process, too much time or memory, a message that is too
-long or steers the terminal, or if an input was called sound and then could not be used.
+Sound files are made first. A case is a copy of one, damaged as the seed and its number say: bits
+and blocks of bytes, and what only one who knows the format can do, such as an HDF5 dataset of
+another type whose checksums fit. It is then used by the commands of hpcgcn in a process of its own
+that may take 10 s and 1 GiB and change nothing outside of a temporary folder. The exit code is 1 if
+any case ends with an exception that is not ours, the death of its process, too much time or memory,
+a message that is too long or steers the terminal, or if an input was called sound and then could
+not be used.
 """
 
 from __future__ import annotations
@@ -33,13 +36,15 @@ def main() -> int:
     args = _arguments()
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     from fuzz import kinds, pool, tables
+
     chosen = args.kind or list(kinds.KINDS)
     unknown = [name for name in chosen if name not in kinds.KINDS]
     if unknown:
         sys.exit(f"fuzz_inputs: no kind {unknown[0]!r}; expected some of {', '.join(kinds.KINDS)}")
     pool.load_modules()
     began = time.perf_counter()
-    # Always a new folder of its own: damaged files may name others, and none of those may be anybody's.
+    # Always a new folder of its own: damaged files may name others, and none of those may be
+    # anybody's.
     with tempfile.TemporaryDirectory(prefix="hpcgcn-fuzz-", ignore_cleanup_errors=True) as folder:
         sound = os.path.join(folder, "sound")
         pool.in_child(folder, make_sound_files, sound, chosen)
@@ -47,30 +52,37 @@ def main() -> int:
             return _one_case(args, sound, folder, chosen)
         cases = [(chosen[k % len(chosen)], k // len(chosen)) for k in range(args.n)]
         table = tables.Table(chosen)
-        whole = _filled(table, pool.run_cases(cases, sound, folder, args.seed, args.workers), len(cases))
+        whole = _filled(table, pool.run_cases(cases, sound, folder, args.seed, args.workers),
+                        len(cases))
     seconds = time.perf_counter() - began
     print(table.text(seconds, args.seed, args.messages))
     if not whole:
         print(f"stopped after {table.n_done:,} of {len(cases):,} cases")
         return 1
     if args.write:
-        print(table.write(seconds, args.seed, " ".join(["python", "benchmarks/fuzz_inputs.py", *sys.argv[1:]])))
+        print(
+            table.write(seconds, args.seed,
+                        " ".join(["python", "benchmarks/fuzz_inputs.py", *sys.argv[1:]]))
+        )
     return 1 if table.n_faults else 0
 
 
 def _filled(table, outcomes, n_cases: int) -> bool:
     """Count the outcomes; False if a signal ended it before all were there."""
+
     def stop(*_):
         raise KeyboardInterrupt
+
     before = signal.signal(signal.SIGTERM, stop)
     try:
         for outcome in outcomes:
             table.add(outcome)
             if sys.stderr.isatty():
-                print(f"\r{table.n_done:,} of {n_cases:,} cases, {table.n_faults} faults", end="", file=sys.stderr)
+                print(f"\r{table.n_done:,} of {n_cases:,} cases, {table.n_faults} faults", end="",
+                      file=sys.stderr)
         return True
     except KeyboardInterrupt:
-        outcomes.close()                     # ends the workers
+        outcomes.close()  # ends the workers
         return False
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -79,8 +91,13 @@ def _filled(table, outcomes, n_cases: int) -> bool:
 def make_sound_files(folder: str, chosen: list[str]):
     """Sound inputs of some kinds, a folder for each; kinds that share them have them once."""
     from fuzz.kinds import KINDS
+
     _make_repeatable()
-    with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing), contextlib.redirect_stderr(nothing):
+    with (
+        open(os.devnull, "w") as nothing,
+        contextlib.redirect_stdout(nothing),
+        contextlib.redirect_stderr(nothing),
+    ):
         for name in chosen:
             place = os.path.join(folder, KINDS[name].shared or name)
             if not os.path.exists(place):
@@ -89,13 +106,15 @@ def make_sound_files(folder: str, chosen: list[str]):
 
 
 def _make_repeatable():
-    """Have clocks and identities of this process be the same each time, so that a case is the same each time."""
+    """Have clocks and identities of this process be the same each time, so that a case is the same
+    each time."""
     from hpcgcn.graph import header
 
     class Then(datetime.datetime):
         @classmethod
         def now(cls, zone=None):
             return cls(2024, 1, 1, tzinfo=zone)
+
     header.datetime = Then
     ticks, numbers = itertools.count(), random.Random(0)
     time.time = lambda: 1.7e9
@@ -105,10 +124,12 @@ def _make_repeatable():
 
 def _one_case(args, sound: str, folder: str, chosen: list[str]) -> int:
     from fuzz import cases, pool
+
     if args.keep:
         print(cases.make_case(sound, os.path.abspath(args.keep), args.seed, chosen[0], args.case))
     [outcome] = pool.run_cases([(chosen[0], args.case)], sound, folder, args.seed, 1)
-    print(f"{outcome.changes}\n{outcome.outcome} {outcome.where}\n{outcome.detail}\n{outcome.trace}")
+    print(f"{outcome.changes}\n{outcome.outcome} "
+          f"{outcome.where}\n{outcome.detail}\n{outcome.trace}")
     print(f"{outcome.seconds:.2f} s, {outcome.peak >> 20} MiB")
     return 0 if outcome.outcome in ("accepted", "refused") else 1
 
@@ -117,12 +138,17 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("-n", type=int, default=1000, help="cases, over all kinds in turn (1000)")
     parser.add_argument("--seed", type=int, default=0, help="of the damage (0)")
-    parser.add_argument("--kind", action="append", help="only this kind; may be given several times")
+    parser.add_argument("--kind", action="append",
+                        help="only this kind; may be given several times")
     parser.add_argument("--case", type=int, help="only this case of one kind, with its traceback")
-    parser.add_argument("--keep", metavar="FOLDER", help="with --case: write the damaged input here, a new folder")
-    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="processes (one for each core)")
-    parser.add_argument("--messages", action="store_true", help="list the messages of refusals, too")
-    parser.add_argument("--write", action="store_true", help="write results/fuzz-inputs.md and .json")
+    parser.add_argument("--keep", metavar="FOLDER",
+                        help="with --case: write the damaged input here, a new folder")
+    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)),
+                        help="processes (one for each core)")
+    parser.add_argument("--messages", action="store_true",
+                        help="list the messages of refusals, too")
+    parser.add_argument("--write", action="store_true",
+                        help="write results/fuzz-inputs.md and .json")
     args = parser.parse_args()
     if args.case is not None and len(args.kind or ()) != 1:
         parser.error("--case goes with one --kind")

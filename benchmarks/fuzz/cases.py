@@ -1,4 +1,5 @@
-"""One case: a copy of a sound input, damaged as its number and the seed say, used, and what came of it."""
+"""One case: a copy of a sound input, damaged as its number and the seed say, used, and what came of
+it."""
 
 from __future__ import annotations
 
@@ -14,10 +15,11 @@ from fuzz import sandbox, uses
 from fuzz.change_files import change_case
 from fuzz.kinds import KINDS
 
-MOST_BYTES = 1 << 30       # of memory that a case may take
+MOST_BYTES = 1 << 30  # of memory that a case may take
 
 # Everything but the first two is a fault of ours.
-OUTCOMES = ("accepted", "refused", "foreign", "contradiction", "message", "death", "time", "memory", "outside", "broken")
+OUTCOMES = ("accepted", "refused", "foreign", "contradiction", "message", "death", "time", "memory",
+            "outside", "broken")
 
 
 @dataclass
@@ -38,7 +40,9 @@ class Outcome:
         return asdict(self)
 
 
-def run_case(sound: str, work: str, seed: int, kind_name: str, number: int, outside: sandbox.Outside) -> Outcome:
+def run_case(
+    sound: str, work: str, seed: int, kind_name: str, number: int, outside: sandbox.Outside
+) -> Outcome:
     """Make the case in the folder `work`, use it, and remove it."""
     kind, result = KINDS[kind_name], Outcome(kind_name, number, "broken")
     folder = os.path.join(work, "case")
@@ -46,24 +50,27 @@ def run_case(sound: str, work: str, seed: int, kind_name: str, number: int, outs
     try:
         result.changes = make_case(sound, folder, seed, kind_name, number)
         with open(os.path.join(work, "changes"), "w", errors="replace") as file:
-            file.write(result.changes)     # for the one who finds that this process died
+            file.write(result.changes)  # for the one who finds that this process died
         outside.found.clear()
         before, began = sandbox.forget_peak(), time.perf_counter()
         _use(kind, folder, result)
         result.seconds, result.peak = time.perf_counter() - began, max(sandbox.peak() - before, 0)
         if result.outcome in ("accepted", "refused") and result.peak > MOST_BYTES:
-            result.outcome, result.where = "memory", f"{result.peak >> 20} MiB, then {result.outcome}"
+            result.outcome, result.where = ("memory",
+                                            f"{result.peak >> 20} MiB, then {result.outcome}")
         if outside.found:
             result.outcome, result.where = "outside", outside.found[0]
     except Exception as error:  # noqa: BLE001 - the fuzzer's own fault
-        result.detail, result.trace = f"{type(error).__name__}: {error}"[:500], traceback.format_exc()
+        result.detail, result.trace = (f"{type(error).__name__}: {error}"[:500],
+                                       traceback.format_exc())
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return result
 
 
 def make_case(sound: str, folder: str, seed: int, kind_name: str, number: int) -> str:
-    """Write the damaged input of a case into a folder that is not there yet; what was done to it."""
+    """Write the damaged input of a case into a folder that is not there yet; what was done to
+    it."""
     kind, rng = KINDS[kind_name], random.Random(f"{seed} {kind_name} {number}")
     origin = os.path.join(sound, kind.shared or kind_name)
     variety = rng.choice(sorted(os.listdir(origin)))
@@ -80,12 +87,21 @@ def _use(kind, folder: str, result: Outcome):
     except uses.Refused as error:
         result.outcome, result.detail = "refused", str(error).replace(folder, "")[:3000]
     except uses.Contradiction as error:
-        result.outcome, result.detail, result.where = "contradiction", str(error).replace(folder, "")[:3000], shape_of(str(error), folder)
+        result.outcome, result.detail, result.where = (
+            "contradiction",
+            str(error).replace(folder, "")[:3000],
+            shape_of(str(error), folder),
+        )
     except uses.BadMessage as error:
-        result.outcome, result.detail, result.where = "message", str(error), shape_of(str(error), folder)
+        result.outcome, result.detail, result.where = (
+            "message",
+            str(error),
+            shape_of(str(error), folder),
+        )
     except BaseException as error:  # noqa: B036, BLE001 - SystemExit and KeyboardInterrupt are faults here, too
         result.outcome, result.where = "foreign", f"{type(error).__name__} at {innermost(error)}"
-        result.detail, result.trace = f"{type(error).__name__}: {error}"[:500], "".join(traceback.format_exception(error))[-6000:]
+        result.detail, result.trace = (f"{type(error).__name__}: {error}"[:500],
+                                       "".join(traceback.format_exception(error))[-6000:])
 
 
 def innermost(error: BaseException) -> str:

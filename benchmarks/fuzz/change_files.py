@@ -17,7 +17,8 @@ from fuzz.change_text import change_text
 from fuzz.change_weights import change_safetensors, change_torch
 
 # The ending of a name -> a function (rng, data) -> (data, words).
-_BY_ENDING = {".npy": change_npy, ".npz": change_npz, ".safetensors": change_safetensors, ".pt": change_torch}
+_BY_ENDING = {".npy": change_npy, ".npz": change_npz, ".safetensors": change_safetensors,
+              ".pt": change_torch}
 _BY_ENDING |= dict.fromkeys((".csv", ".toml", ".json", ".mtx", ".index", ".txt"), change_text)
 _BY_ENDING |= dict.fromkeys((".x", ".y", ".tx", ".ty", ".allx", ".ally", ".graph"), change_pickle)
 
@@ -26,8 +27,14 @@ def change_case(rng: random.Random, folder: str, patterns: tuple[str, ...]) -> s
     """Damage one of the files that the patterns name, sometimes two, or its place in the folder."""
     done = []
     for _ in range(rng.choice((1, 1, 1, 1, 2))):
-        found = sorted({path for pattern in patterns for path in glob.glob(os.path.join(folder, pattern), recursive=True)
-                        if os.path.isfile(path)})
+        found = sorted(
+            {
+                path
+                for pattern in patterns
+                for path in glob.glob(os.path.join(folder, pattern), recursive=True)
+                if os.path.isfile(path)
+            }
+        )
         if not found:
             break
         path = rng.choice(found)
@@ -41,11 +48,12 @@ def change_file(rng: random.Random, path: str) -> str:
     if path.endswith(".h5") and rng.random() < 0.75:
         try:
             return change_hdf5(rng, path)
-        except Exception:                    # noqa: BLE001 - it was damaged before
+        except Exception:  # noqa: BLE001 - it was damaged before
             pass
     with open(path, "rb") as file:
         data = file.read()
-    change = next((function for ending, function in _BY_ENDING.items() if path.endswith(ending)), change_bytes)
+    change = next((function for ending, function in _BY_ENDING.items() if path.endswith(ending)),
+                  change_bytes)
     change = change_packed if path.endswith(".gz") else change
     try:
         data, what = (change if rng.random() < 0.8 else change_bytes)(rng, data)
@@ -62,7 +70,8 @@ def change_packed(rng: random.Random, data: bytes) -> tuple[bytes, str]:
     if kind < 0.2:
         return change_bytes(rng, data)
     if kind < 0.23:
-        return bomb(rng.choice((b"0 1\n", b"0,1\n", b"\n", b" ", b"1", b"0,0\n1,2\n")), rng.choice((32, 400))), "bomb"
+        return bomb(rng.choice((b"0 1\n", b"0,1\n", b"\n", b" ", b"1", b"0,0\n1,2\n")),
+                    rng.choice((32, 400))), "bomb"
     text, what = change_text(rng, gzip.decompress(data))
     return gzip.compress(text, 1, mtime=0), what
 
@@ -79,9 +88,16 @@ def bomb(text: bytes, members: int) -> bytes:
 
 
 def change_place(rng: random.Random, path: str, folder: str) -> str:
-    """The file is missing, empty, a folder, a pipe, a link or another file. Links stay within the case's folder."""
-    kind = rng.choice(("missing", "empty", "folder", "pipe", "dangling link", "own link", "another", "link"))
-    siblings = [name for name in sorted(os.listdir(os.path.dirname(path))) if os.path.isfile(os.path.join(os.path.dirname(path), name))]
+    """The file is missing, empty, a folder, a pipe, a link or another file. Links stay within the
+    case's folder."""
+    kind = rng.choice(
+        ("missing", "empty", "folder", "pipe", "dangling link", "own link", "another", "link")
+    )
+    siblings = [
+        name
+        for name in sorted(os.listdir(os.path.dirname(path)))
+        if os.path.isfile(os.path.join(os.path.dirname(path), name))
+    ]
     other = rng.choice(siblings)
     content = os.path.join(os.path.dirname(path), other)
     if kind == "another":

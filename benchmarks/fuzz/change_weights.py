@@ -12,14 +12,16 @@ from fuzz.change_pickles import random_program
 from fuzz.change_text import change_text, special
 
 _TYPES = ("F64", "F32", "F16", "BF16", "I64", "U8", "BOOL", "F8_E4M3", "X", "", 3, None, "C64")
-_SHAPES = ([], [0], [1], [-1], [2 ** 40, 2 ** 40], [10 ** 30], ["3"], None, [1.5], [3, 5, 1], [1] * 50, "3")
-_OFFSETS = ([0, 0], [0, 2 ** 63], [-4, 0], [8, 0], [0, 10 ** 30], [], None, ["0", "4"], [0, 4, 8])
+_SHAPES = ([], [0], [1], [-1], [2**40, 2**40], [10**30], ["3"], None, [1.5], [3, 5, 1], [1] * 50,
+           "3")
+_OFFSETS = ([0, 0], [0, 2**63], [-4, 0], [8, 0], [0, 10**30], [], None, ["0", "4"], [0, 4, 8])
 
 
 def change_safetensors(rng: random.Random, data: bytes) -> tuple[bytes, str]:
-    """A header with other names, types, shapes, offsets or notes; or text that is no such header."""
+    """A header with other names, types, shapes, offsets or notes; or text that is no such
+    header."""
     length = struct.unpack("<Q", data[:8])[0]
-    text, body = data[8:8 + length], data[8 + length:]
+    text, body = data[8 : 8 + length], data[8 + length :]
     kind = rng.randrange(8)
     if kind == 0:
         text, what = change_text(rng, text)
@@ -29,7 +31,7 @@ def change_safetensors(rng: random.Random, data: bytes) -> tuple[bytes, str]:
         body, what = change_bytes(rng, body)
     else:
         text, what = _other_entry(rng, text)
-    size = len(text) if rng.random() < 0.95 else rng.choice((0, len(text) + 1, 2 ** 40, 2 ** 64 - 1))
+    size = len(text) if rng.random() < 0.95 else rng.choice((0, len(text) + 1, 2**40, 2**64 - 1))
     return struct.pack("<Q", size) + text + body, what
 
 
@@ -44,13 +46,18 @@ def _other_entry(rng, text: bytes) -> tuple[bytes, str]:
     elif kind == 2:
         header[name]["data_offsets"] = rng.choice(_OFFSETS)
     elif kind == 3:
-        new = rng.choice(("", "weight", "\x1b[31m.weight", "a\nb.weight", "x" * 5000, "convs.99999999999999999999.lin.weight", "conv1",
-                          "norms.0.weight", "convs.0.lin_l.weight", "9" * 5000 + ".weight", "convs." + "9" * 5000 + ".bias",
-                          special(rng).decode("latin1")))
+        new = rng.choice(
+            ("", "weight", "\x1b[31m.weight", "a\nb.weight", "x" * 5000,
+             "convs.99999999999999999999.lin.weight", "conv1", "norms.0.weight",
+             "convs.0.lin_l.weight", "9" * 5000 + ".weight", "convs." + "9" * 5000 + ".bias",
+             special(rng).decode("latin1"))
+        )
         header[new] = header.pop(name)
     elif kind == 4:
         notes = header.get("__metadata__", {})
-        notes[rng.choice(sorted(notes) or ["format"])] = rng.choice(("", "nan", "-1", "1e999", "9" * 5000, "x", "\x1b[2J", "2", "0.5", 3, None))
+        notes[rng.choice(sorted(notes) or ["format"])] = rng.choice(
+            ("", "nan", "-1", "1e999", "9" * 5000, "x", "\x1b[2J", "2", "0.5", 3, None)
+        )
         header["__metadata__"] = notes
     else:
         header[name] = rng.choice((None, 3, [], {}, header[rng.choice(sorted(header))]))
@@ -79,9 +86,12 @@ def change_torch(rng: random.Random, data: bytes) -> tuple[bytes, str]:
 
 
 def _program_inside(rng, pickled: bytes) -> tuple[bytes, str]:
-    """Another program, alone or within the sound one; opcodes of frames and memo entries are left to fit or not."""
+    """Another program, alone or within the sound one; opcodes of frames and memo entries are left
+    to fit or not."""
     while True:
-        program, what = (random_program(rng), "random program") if rng.random() < 0.4 else _crafted(rng)
+        program, what = (
+            (random_program(rng), "random program") if rng.random() < 0.4 else _crafted(rng)
+        )
         if rng.random() < 0.5:
             return b"\x80\x02" + program, what
         at = rng.randrange(2, len(pickled))
@@ -90,5 +100,6 @@ def _program_inside(rng, pickled: bytes) -> tuple[bytes, str]:
 
 def _crafted(rng) -> tuple[bytes, str]:
     from fuzz.change_pickles import _PROGRAMS
+
     change = rng.choice(_PROGRAMS)
     return change(rng), change.__name__.strip("_")

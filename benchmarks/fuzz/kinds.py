@@ -1,4 +1,5 @@
-"""The kinds of input: how sound ones are made, which of their files are damaged, what is done with them."""
+"""The kinds of input: how sound ones are made, which of their files are damaged, what is done with
+them."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ class Kind:
     make: Callable[[str], None]
     files: tuple[str, ...]
     use: Callable[[str, str], None]
-    shared: str = ""                         # kinds that name the same sound files make them once
+    shared: str = ""  # kinds that name the same sound files make them once
 
 
 _TABLES = ("data/**/*",)
@@ -24,16 +25,20 @@ KINDS = {
     "graph": Kind(sound_files.graphs, ("g.h5",), uses.graph),
     "partition": Kind(sound_files.partitions, ("g.h5",), uses.partition),
     "checkpoint": Kind(sound_files.runs, ("run/checkpoints/*/*.h5",), uses.checkpoint, "runs"),
-    "run": Kind(sound_files.runs, ("run/*.*", "run/*.*", "run/checkpoints/*/*"), uses.run_folder, "runs"),
+    "run": Kind(sound_files.runs, ("run/*.*", "run/*.*", "run/checkpoints/*/*"), uses.run_folder,
+                "runs"),
     "predictions": Kind(sound_files.predictions, ("p.h5",), uses.predictions),
     "toml": Kind(sound_files.settings, ("run.toml",), uses.settings),
     "csv": Kind(sound_files.csv, _TABLES, uses.csv),
     "mtx": Kind(sound_files.mtx, _TABLES, uses.imported("mtx", "@data")),
     "npz": Kind(sound_files.npz, ("data.npz",), uses.imported("npz", "@data.npz")),
-    "planetoid": Kind(sound_files.written_as("planetoid", "", "dense", "sparse"), _TABLES, uses.imported("planetoid", "@data")),
+    "planetoid": Kind(sound_files.written_as("planetoid", "", "dense", "sparse"), _TABLES,
+                      uses.imported("planetoid", "@data")),
     "ogb": Kind(sound_files.ogb, _TABLES, uses.imported("ogb", "@data")),
-    "graphsaint": Kind(sound_files.written_as("graphsaint", "", "dense", "multilabel"), _TABLES, uses.imported("graphsaint", "@data")),
-    "dgl-reddit": Kind(sound_files.written_as("dgl-reddit", "", "dense", "named"), _TABLES, uses.imported("dgl-reddit", "@data")),
+    "graphsaint": Kind(sound_files.written_as("graphsaint", "", "dense", "multilabel"), _TABLES,
+                       uses.imported("graphsaint", "@data")),
+    "dgl-reddit": Kind(sound_files.written_as("dgl-reddit", "", "dense", "named"), _TABLES,
+                       uses.imported("dgl-reddit", "@data")),
     "dgl": Kind(sound_files.dgl, ("data.dgl", "arrays.npz"), uses.dgl),
     "pyg": Kind(sound_files.pyg, ("data.pt",), uses.imported("pyg", "@data.pt")),
     "safetensors": Kind(sound_files.safetensors, ("w.safetensors",), uses.weights("w.safetensors")),

@@ -1,4 +1,5 @@
-"""Workers that try cases: forked after all imports, killed when a case takes too long, forked anew when they die."""
+"""Workers that try cases: forked after all imports, killed when a case takes too long, forked anew
+when they die."""
 
 from __future__ import annotations
 
@@ -13,49 +14,60 @@ from multiprocessing.connection import wait
 from fuzz import sandbox
 from fuzz.cases import Outcome, run_case
 
-SECONDS = 10.0             # that a case may take, without the time for which a busy machine lets it wait
-MOST_WAITS = 6             # times as long at the very most
-CASES_A_WORKER = 500       # after which a worker is replaced: what leaks stays small
+SECONDS = 10.0  # that a case may take, without the time for which a busy machine lets it wait
+MOST_WAITS = 6  # times as long at the very most
+CASES_A_WORKER = 500  # after which a worker is replaced: what leaks stays small
 _FORK = multiprocessing.get_context("fork")
 
 
 def load_modules():
     """Import all that cases use, so that workers need not."""
     import importlib
-    for name in ("torch", "torch_geometric.data", "scipy.sparse", "safetensors.numpy", "h5py", "mpi4py", "pymetis"):
+
+    for name in ("torch", "torch_geometric.data", "scipy.sparse", "safetensors.numpy", "h5py",
+                 "mpi4py", "pymetis"):
         try:
             importlib.import_module(name)
         except ImportError:
             pass
     import mpi4py
+
     mpi4py.rc.initialize = mpi4py.rc.finalize = False
-    for name in ("cli.import_", "cli.info", "cli.train", "cli.predict", "cli.evaluate", "cli.weights", "cli.partition", "cli.report",
-                 "train.run", "train.inference", "weights.files", "formats.finish", "graph.describe", "report.page"):
+    for name in ("cli.import_", "cli.info", "cli.train", "cli.predict", "cli.evaluate",
+                 "cli.weights", "cli.partition", "cli.report", "train.run", "train.inference",
+                 "weights.files", "formats.finish", "graph.describe", "report.page"):
         importlib.import_module(f"hpcgcn.{name}")
     from hpcgcn.formats.table import load_readers
+
     load_readers()
-    gc.freeze()                            # runs collect garbage; these modules need not be looked through each time
+    gc.freeze()  # runs collect garbage; these modules need not be looked through each time
 
 
 def bare_ranks():
-    """Start MPI, and have commands run without the net that turns a foreign exception into the end of all ranks."""
+    """Start MPI, and have commands run without the net that turns a foreign exception into the end
+    of all ranks."""
     from mpi4py import MPI
 
     from hpcgcn.mpi import world
+
     if not MPI.Is_initialized():
         MPI.Init_thread()
 
     def run_ranks(function, *arguments, **_):
         return function(world.world(), *arguments)
+
     world.run_ranks = run_ranks
 
 
 def in_child(folder: str, function, *arguments):
-    """Call a function in a process of its own, which may start MPI; temporary files are in `folder`."""
+    """Call a function in a process of its own, which may start MPI; temporary files are in
+    `folder`."""
+
     def body():
         sandbox.keep_temporary_files_in(folder)
         bare_ranks()
         function(*arguments)
+
     child = _FORK.Process(target=body)
     child.start()
     child.join()
@@ -79,7 +91,7 @@ class Worker:
         self.process.start()
         theirs.close()
         self.done = 0
-        self.pipe.recv()                   # it is ready
+        self.pipe.recv()  # it is ready
 
     def begin(self, case: tuple[str, int]):
         """Have it try a case."""
@@ -91,7 +103,8 @@ class Worker:
         self.pipe.send(case)
 
     def is_late(self) -> bool:
-        """Has its case taken too long? One that would compute, but for others on its core, gets more time."""
+        """Has its case taken too long? One that would compute, but for others on its core, gets
+        more time."""
         now = time.monotonic()
         if now < self.deadline:
             return False
@@ -121,14 +134,17 @@ class Worker:
             self.process.join()
             code, changes = self.process.exitcode, self._changes()
             self._start()
-            return Outcome(*case, "death", where=f"signal {-code}" if code < 0 else f"exit code {code}", changes=changes)
+            return Outcome(*case, "death",
+                           where=f"signal {-code}" if code < 0 else f"exit code {code}",
+                           changes=changes)
 
     def kill(self) -> Outcome:
         """End it, because its case takes too long."""
         case, self.case, changes = self.case, None, self._changes()
         self.stop()
         self._start()
-        return Outcome(*case, "time", where=f"over {SECONDS:.0f} s", changes=changes, seconds=SECONDS)
+        return Outcome(*case, "time", where=f"over {SECONDS:.0f} s", changes=changes,
+                       seconds=SECONDS)
 
     def _changes(self) -> str:
         """What was done to the input of its case."""
@@ -154,8 +170,11 @@ def _serve(pipe, sound: str, folder: str, seed: int):
         pipe.send(run_case(sound, folder, seed, kind, number, outside).plain())
 
 
-def run_cases(cases: Iterable[tuple[str, int]], sound: str, folder: str, seed: int, n_workers: int) -> Iterator[Outcome]:
-    """Outcomes as they come. A case that takes too long, or ends its worker, is tried once more: the machine may have been busy."""
+def run_cases(
+    cases: Iterable[tuple[str, int]], sound: str, folder: str, seed: int, n_workers: int
+) -> Iterator[Outcome]:
+    """Outcomes as they come. A case that takes too long, or ends its worker, is tried once more:
+    the machine may have been busy."""
     cases, again = iter(cases), []
     workers = [Worker(sound, os.path.join(folder, f"worker-{k}"), seed) for k in range(n_workers)]
     suspects: set = set()
@@ -185,5 +204,6 @@ def run_cases(cases: Iterable[tuple[str, int]], sound: str, folder: str, seed: i
 def _ended(busy: list[Worker]) -> list[Worker]:
     """Workers whose case is done, or too late."""
     now = time.monotonic()
-    ready = wait([worker.pipe for worker in busy], max(0.0, min(worker.deadline for worker in busy) - now))
+    ready = wait([worker.pipe for worker in busy],
+                 max(0.0, min(worker.deadline for worker in busy) - now))
     return [worker for worker in busy if worker.pipe in ready or worker.is_late()]

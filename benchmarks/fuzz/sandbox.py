@@ -1,4 +1,5 @@
-"""What a process that tries damaged files may do: little memory, no file outside its folder, nothing on the terminal."""
+"""What a process that tries damaged files may do: little memory, no file outside its folder,
+nothing on the terminal."""
 
 from __future__ import annotations
 
@@ -9,12 +10,14 @@ import signal
 import sys
 import tempfile
 
-SPARE_BYTES = 3 << 30          # of address space beyond what the process has when it starts
+SPARE_BYTES = 3 << 30  # of address space beyond what the process has when it starts
 _PR_SET_PDEATHSIG = 1
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-# Events of Python's audit that change what is on the disk -> how many of their first arguments are paths.
-_CHANGES = {"os.remove": 1, "os.rename": 2, "os.mkdir": 1, "os.rmdir": 1, "os.truncate": 1, "os.chmod": 1, "os.chown": 1, "os.utime": 1,
-            "shutil.rmtree": 1, "shutil.copyfile": 0, "shutil.move": 2}
+# Events of Python's audit that change what is on the disk -> how many of their first arguments are
+# paths.
+_CHANGES = {"os.remove": 1, "os.rename": 2, "os.mkdir": 1, "os.rmdir": 1, "os.truncate": 1,
+            "os.chmod": 1, "os.chown": 1, "os.utime": 1, "shutil.rmtree": 1, "shutil.copyfile": 0,
+            "shutil.move": 2}
 _HARMLESS = ("/dev/null", "/proc/")
 
 
@@ -31,7 +34,7 @@ class Outside:
             if isinstance(flags, int) and flags & _WRITING and not isinstance(path, int):
                 self._check(event, path)
         elif event in _CHANGES:
-            for path in arguments[:_CHANGES[event]]:
+            for path in arguments[: _CHANGES[event]]:
                 if not isinstance(path, int):
                     self._check(event, path)
         elif event in ("os.symlink", "os.link"):
@@ -39,7 +42,11 @@ class Outside:
 
     def _check(self, event: str, path):
         real = os.path.realpath(os.fsdecode(path))
-        if real != self.folder and not real.startswith(self.folder + os.sep) and not real.startswith(_HARMLESS):
+        if (
+            real != self.folder
+            and not real.startswith(self.folder + os.sep)
+            and not real.startswith(_HARMLESS)
+        ):
             self.found.append(f"{event} {real}")
             raise PermissionError(f"{event} outside of the fuzzer's folder: {real}")
 
@@ -53,7 +60,8 @@ def quiet():
 
 def keep_temporary_files_in(folder: str):
     """Have this process and its MPI leave nothing elsewhere: one rank needs no shared memory."""
-    os.environ |= {"TMPDIR": folder, "HOME": folder, "LANGUAGE": "C", "OMPI_MCA_btl": "self", "OMPI_MCA_pml": "ob1"}
+    os.environ |= {"TMPDIR": folder, "HOME": folder, "LANGUAGE": "C", "OMPI_MCA_btl": "self",
+                   "OMPI_MCA_pml": "ob1"}
     tempfile.tempdir = folder
 
 
@@ -61,12 +69,12 @@ def confine(folder: str) -> Outside:
     """Turn this process into one that tries damaged files in `folder`."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)      # the one who started it ends it
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the one who started it ends it
     quiet()
     os.chdir(folder)
     keep_temporary_files_in(folder)
     sys.dont_write_bytecode = True
-    os.fsync = lambda descriptor: None         # what is tried here need not survive a power cut
+    os.fsync = lambda descriptor: None  # what is tried here need not survive a power cut
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))
     limit = _status("VmSize") + SPARE_BYTES

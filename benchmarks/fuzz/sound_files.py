@@ -1,6 +1,7 @@
 """Sound inputs of every kind, small enough that thousands of cases a minute can be made from them.
 
-Each maker gets a folder and writes one subfolder for each variety; a case begins as a copy of one of them.
+Each maker gets a folder and writes one subfolder for each variety; a case begins as a copy of one
+of them.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from hpcgcn.graph.divide import divide
 from hpcgcn.graph.store import write_graph
 
 N_NODES, N_FEATURES, N_CLASSES = 30, 5, 3
-TRAIN_FLAGS = ["--epochs", "2", "--hidden", "4", "--layers", "2", "--threads", "1", "--quiet", "--stall-timeout", "0",
-               "--eval-every", "1"]
+TRAIN_FLAGS = ["--epochs", "2", "--hidden", "4", "--layers", "2", "--threads", "1", "--quiet",
+               "--stall-timeout", "0", "--eval-every", "1"]
 
 
 def small_graph(seed: int = 0, directed: bool = False, **changes) -> Graph:
@@ -32,7 +33,8 @@ def small_graph(seed: int = 0, directed: bool = False, **changes) -> Graph:
     split = np.full((1, N_NODES), VAL, np.uint8)
     split[:, :10], split[:, 22:] = TRAIN, TEST
     contents = dict(features=rng.standard_normal((N_NODES, N_FEATURES)).astype(np.float32),
-                    labels=rng.integers(0, N_CLASSES, N_NODES).astype(np.int32), split=split, n_classes=N_CLASSES)
+                    labels=rng.integers(0, N_CLASSES, N_NODES).astype(np.int32), split=split,
+                    n_classes=N_CLASSES)
     contents["labels"][:N_CLASSES] = range(N_CLASSES)
     return Graph(indptr, indices, **{**contents, **changes}, directed=directed)
 
@@ -41,19 +43,27 @@ def _sparse(seed: int = 0, values: bool = True) -> SparseRows:
     rng = np.random.default_rng(seed)
     rows, columns = np.nonzero(rng.random((N_NODES, N_FEATURES)) < 0.15)
     indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=N_NODES))]).astype(np.int64)
-    return SparseRows(indptr, columns.astype(np.int32), rng.random(len(rows)).astype(np.float32) + 1 if values else None, N_FEATURES)
+    return SparseRows(indptr, columns.astype(np.int32),
+                      rng.random(len(rows)).astype(np.float32) + 1 if values else None, N_FEATURES)
 
 
 def varieties() -> dict[str, Graph]:
     """A graph for each form that contents can take."""
     rng = np.random.default_rng(5)
     names = np.array([f"node-{k}" for k in range(N_NODES)])
-    return {"dense": small_graph(), "sparse": small_graph(1, features=_sparse()),
-            "sparse-ones": small_graph(2, features=_sparse(2, False)), "directed": small_graph(3, directed=True),
-            "multilabel": small_graph(4, labels=rng.integers(0, 2, (N_NODES, N_CLASSES)).astype(np.uint8)),
-            "splits": small_graph(5, split=rng.integers(1, 4, (3, N_NODES)).astype(np.uint8)),
-            "named": small_graph(6, node_names=names, source="somewhere", extra={"class_names": ["a", "b", "c"], "id_column": "id"}),
-            "fp16": small_graph(7, features=rng.standard_normal((N_NODES, N_FEATURES)).astype(np.float16))}
+    return {
+        "dense": small_graph(),
+        "sparse": small_graph(1, features=_sparse()),
+        "sparse-ones": small_graph(2, features=_sparse(2, False)),
+        "directed": small_graph(3, directed=True),
+        "multilabel": small_graph(4,
+                                  labels=rng.integers(0, 2, (N_NODES, N_CLASSES)).astype(np.uint8)),
+        "splits": small_graph(5, split=rng.integers(1, 4, (3, N_NODES)).astype(np.uint8)),
+        "named": small_graph(6, node_names=names, source="somewhere",
+                             extra={"class_names": ["a", "b", "c"], "id_column": "id"}),
+        "fp16": small_graph(7,
+                            features=rng.standard_normal((N_NODES, N_FEATURES)).astype(np.float16)),
+    }
 
 
 def made(folder: str, *names: str) -> str:
@@ -65,37 +75,44 @@ def made(folder: str, *names: str) -> str:
 
 def graphs(folder: str):
     for name, graph in varieties().items():
-        write_graph(made(folder, name, "g.h5"), graph, command="hpcgcn generate", settings={"seed": 0})
+        write_graph(made(folder, name, "g.h5"), graph, command="hpcgcn generate",
+                    settings={"seed": 0})
 
 
 def partitions(folder: str):
     for name, graph in varieties().items():
         for n_parts in (1, 2):
             if n_parts == 1 or name in ("dense", "sparse", "named"):
-                divide(graph, made(folder, f"{name}-{n_parts}", "g.h5"), n_parts, method="block" if n_parts == 1 else "metis")
+                divide(graph, made(folder, f"{name}-{n_parts}", "g.h5"), n_parts,
+                       method="block" if n_parts == 1 else "metis")
 
 
 def _command(*arguments: str):
     if main(list(arguments)):
-        raise RuntimeError(f"hpcgcn {' '.join(arguments)} was refused: the sound files cannot be made")
+        raise RuntimeError(f"hpcgcn {' '.join(arguments)} was refused: the sound files cannot be "
+                           "made")
 
 
 def _run(folder: str, *flags: str):
     """A graph and a finished run of two checkpoints."""
     graph = made(folder, "g.h5")
     write_graph(graph, small_graph())
-    _command("train", graph, *TRAIN_FLAGS, "--checkpoint-every", "1", "--keep", "2", "--output", folder, "--name", "run", *flags)
+    _command("train", graph, *TRAIN_FLAGS, "--checkpoint-every", "1", "--keep", "2", "--output",
+             folder, "--name", "run", *flags)
 
 
 def runs(folder: str):
-    for name, flags in {"gcn": ["--model", "gcn"], "sage": ["--model", "sage", "--lr-schedule", "cosine"],
+    for name, flags in {"gcn": ["--model", "gcn"],
+                        "sage": ["--model", "sage", "--lr-schedule", "cosine"],
                         "gcnii": ["--model", "gcnii"]}.items():
         place = os.path.join(folder, name)
         _run(place, *flags)
         # What each checkpoint predicts: no damage may lead to anything else.
-        for number, saved in enumerate(("run", *(os.path.join("run", "checkpoints", f"epoch-{k:06d}") for k in (1, 2)))):
-            _command("predict", os.path.join(place, saved), os.path.join(place, "g.h5"), "-o", os.path.join(place, f"saved-{number}.h5"),
-                     "--what", "logits")
+        for number, saved in enumerate(
+            ("run", *(os.path.join("run", "checkpoints", f"epoch-{k:06d}") for k in (1, 2)))
+        ):
+            _command("predict", os.path.join(place, saved), os.path.join(place, "g.h5"), "-o",
+                     os.path.join(place, f"saved-{number}.h5"), "--what", "logits")
 
 
 def predictions(folder: str):
@@ -105,15 +122,22 @@ def predictions(folder: str):
         write_graph(graph, varieties()[name])
         _command("train", graph, *TRAIN_FLAGS, "--output", place, "--name", "run")
         for what in ("classes", "logits", "embeddings"):
-            _command("predict", os.path.join(place, "run"), graph, "-o", made(folder, f"{name}-{what}", "p.h5"), "--what", what)
+            _command("predict", os.path.join(place, "run"), graph, "-o",
+                     made(folder, f"{name}-{what}", "p.h5"), "--what", what)
         shutil.rmtree(place)
 
 
 def settings(folder: str):
-    texts = {"defaults": to_toml(Config()), "commented": to_toml(Config(), comments=True),
-             "short": "model = \"gcn\"\nlayers = 2\nhidden = 8\nlr = 0.01\ndropout = 0.5\ninductive = true\nname = \"x\"\n",
-             "stale": to_toml(make_config({"method": "pipegcn-gf"})), "codec": to_toml(make_config({"method": "sylvie-a"})),
-             "features": "method = \"overlap\"\nparallel = \"features\"\nfeature_blocks = 2\nbyte_budget = \"0\"\n"}
+    texts = {
+        "defaults": to_toml(Config()),
+        "commented": to_toml(Config(), comments=True),
+        "short": 'model = "gcn"\nlayers = 2\nhidden = 8\nlr = 0.01\ndropout = 0.5\ninductive = '
+                 'true\nname = "x"\n',
+        "stale": to_toml(make_config({"method": "pipegcn-gf"})),
+        "codec": to_toml(make_config({"method": "sylvie-a"})),
+        "features": 'method = "overlap"\nparallel = "features"\nfeature_blocks = 2\nbyte_budget = '
+                    '"0"\n',
+    }
     for name, text in texts.items():
         with open(made(folder, name, "run.toml"), "w") as file:
             file.write(text)
@@ -122,17 +146,21 @@ def settings(folder: str):
 
 def written_as(format_name: str, ending: str, *kinds: str):
     """A maker of files in a format that `export` writes."""
+
     def make(folder: str):
         for name in kinds or ("dense", "sparse", "named"):
             write_as(format_name, made(folder, name, "data" + ending), varieties()[name])
+
     return make
 
 
 def npz(folder: str):
-    for format_name, kinds in (("npz", ("dense", "sparse", "multilabel", "splits", "named")), ("npz-heterophilous", ("dense", "splits")),
+    for format_name, kinds in (("npz", ("dense", "sparse", "multilabel", "splits", "named")),
+                               ("npz-heterophilous", ("dense", "splits")),
                                ("npz-gnn-benchmark", ("dense", "sparse", "directed"))):
         for name in kinds:
-            write_as(format_name, made(folder, f"{format_name}-{name}", "data.npz"), varieties()[name])
+            write_as(format_name, made(folder, f"{format_name}-{name}", "data.npz"),
+                     varieties()[name])
 
 
 def csv(folder: str):
@@ -141,19 +169,25 @@ def csv(folder: str):
         plain = os.path.join(folder, f"plain-{name}", "data")
         os.makedirs(plain)
         for part in ("edges.csv", "nodes.csv"):
-            _unpack(os.path.join(folder, f"packed-{name}", "data", part + ".gz"), os.path.join(plain, part))
+            _unpack(os.path.join(folder, f"packed-{name}", "data", part + ".gz"),
+                    os.path.join(plain, part))
     edges = "".join(f"{k % 29} {k % 7 + 29 - 6}\n" for k in range(0, 40))
     with open(made(folder, "edges-only", "data", "edges.txt"), "w") as file:
         file.write("# comment\n" + "".join(dict.fromkeys(edges.splitlines(True))))
-    nodes = "".join(f"{k},{'abc'[k % 3]},{'true' if k % 2 else 'false'},{k / 7:.4g}\n" for k in range(N_NODES))
+    nodes = "".join(
+        f"{k},{'abc'[k % 3]},{'true' if k % 2 else 'false'},{k / 7:.4g}\n" for k in range(N_NODES)
+    )
     with open(made(folder, "words", "data", "nodes.csv"), "w") as file:
         file.write("id,label,flag,x\n" + nodes)
     with open(made(folder, "words", "data", "edges.csv"), "w") as file:
-        file.write("source,target\n" + "".join(f"{k},{(7 * k + 1) % N_NODES}\n" for k in range(N_NODES)))
+        file.write(
+            "source,target\n" + "".join(f"{k},{(7 * k + 1) % N_NODES}\n" for k in range(N_NODES))
+        )
 
 
 def _unpack(path: str, target: str):
     import gzip
+
     with gzip.open(path) as packed, open(target, "wb") as file:
         file.write(packed.read())
 
@@ -162,7 +196,8 @@ def mtx(folder: str):
     for name in ("dense", "multilabel"):
         write_as("mtx", made(folder, name, "data"), varieties()[name])
     with open(made(folder, "weighted", "data", "edges.mtx"), "w") as file:
-        file.write("%%MatrixMarket matrix coordinate real symmetric\n% comment\n4 4 3\n2 1 0.5\n3 1 1.0\n4 3 2e0\n")
+        file.write("%%MatrixMarket matrix coordinate real symmetric\n% comment\n4 4 3\n2 1 0.5\n3 "
+                   "1 1.0\n4 3 2e0\n")
 
 
 def ogb(folder: str):
@@ -175,7 +210,8 @@ def ogb(folder: str):
             os.unlink(os.path.join(at, name))
     graph = varieties()["dense"]
     rows = np.repeat(np.arange(N_NODES), np.diff(graph.indptr))
-    np.savez(made(folder, "arrays", "data", "data.npz"), edge_index=np.stack([graph.indices, rows]), node_feat=graph.features)
+    np.savez(made(folder, "arrays", "data", "data.npz"), edge_index=np.stack([graph.indices, rows]),
+             node_feat=graph.features)
     np.savez(made(folder, "arrays", "data", "node-label.npz"), node_label=graph.labels[:, None])
 
 
@@ -183,8 +219,12 @@ def dgl(folder: str):
     """What the process that loads DGL's files hands over; DGL itself need not be installed."""
     graph = varieties()["dense"]
     rows = np.repeat(np.arange(N_NODES), np.diff(graph.indptr))
-    masks = {f"{name}_mask": graph.split[0] == code for name, code in (("train", TRAIN), ("val", VAL), ("test", TEST))}
-    np.savez(made(folder, "arrays", "arrays.npz"), edges=np.stack([graph.indices, rows]).astype(np.int64), n_nodes=np.int64(N_NODES),
+    masks = {
+        f"{name}_mask": graph.split[0] == code
+        for name, code in (("train", TRAIN), ("val", VAL), ("test", TEST))
+    }
+    np.savez(made(folder, "arrays", "arrays.npz"),
+             edges=np.stack([graph.indices, rows]).astype(np.int64), n_nodes=np.int64(N_NODES),
              edge_data=np.array(["weight"]), x=graph.features, y=graph.labels, **masks)
     with open(made(folder, "file", "data.dgl"), "wb") as file:
         file.write(b"\x34\x12\xdd\x90\x86\x2c\xdd\xa2" + bytes(range(256)) * 8)
@@ -194,11 +234,17 @@ def pyg(folder: str):
     import torch
 
     from hpcgcn.formats.torch_objects import tensors_of
+
     for name in ("dense", "multilabel", "splits"):
         write_as("pyg", made(folder, name, "data.pt"), varieties()[name])
     graph = varieties()["dense"]
-    edges = torch.from_numpy(np.stack([graph.indices, np.repeat(np.arange(N_NODES), np.diff(graph.indptr))]).astype(np.int64))
-    torch.save({"edge_index": edges, "num_nodes": N_NODES, **tensors_of(graph)}, made(folder, "dictionary", "data.pt"))
+    edges = torch.from_numpy(
+        np.stack([graph.indices, np.repeat(np.arange(N_NODES), np.diff(graph.indptr))]).astype(
+            np.int64
+        )
+    )
+    torch.save({"edge_index": edges, "num_nodes": N_NODES, **tensors_of(graph)},
+               made(folder, "dictionary", "data.pt"))
 
 
 def safetensors(folder: str):
@@ -214,17 +260,23 @@ def safetensors(folder: str):
 
 def torch_weights(folder: str):
     import torch
+
     generator = torch.Generator().manual_seed(0)
 
     def tensor(*shape):
         return torch.randn(*shape, generator=generator)
-    gcn = {"convs.0.lin.weight": tensor(4, N_FEATURES), "convs.0.bias": tensor(4), "convs.1.lin.weight": tensor(N_CLASSES, 4),
-           "convs.1.bias": tensor(N_CLASSES)}
-    sage = {"convs.0.lin_l.weight": tensor(4, N_FEATURES), "convs.0.lin_l.bias": tensor(4), "convs.0.lin_r.weight": tensor(4, N_FEATURES),
+
+    gcn = {"convs.0.lin.weight": tensor(4, N_FEATURES), "convs.0.bias": tensor(4),
+           "convs.1.lin.weight": tensor(N_CLASSES, 4), "convs.1.bias": tensor(N_CLASSES)}
+    sage = {"convs.0.lin_l.weight": tensor(4, N_FEATURES), "convs.0.lin_l.bias": tensor(4),
+            "convs.0.lin_r.weight": tensor(4, N_FEATURES),
             "convs.1.lin_l.weight": tensor(N_CLASSES, 4), "convs.1.lin_l.bias": tensor(N_CLASSES),
             "convs.1.lin_r.weight": tensor(N_CLASSES, 4)}
-    for name, value in {"gcn": gcn, "sage": {"state_dict": sage, "epoch": 3},
-                        "half": {key: value.to(torch.bfloat16) for key, value in gcn.items()}}.items():
+    for name, value in {
+        "gcn": gcn,
+        "sage": {"state_dict": sage, "epoch": 3},
+        "half": {key: value.to(torch.bfloat16) for key, value in gcn.items()},
+    }.items():
         torch.save(value, made(folder, name, "w.pt"))
         write_graph(made(folder, name, "g.h5"), small_graph())
     torch.save(gcn, made(folder, "legacy", "w.pt"), _use_new_zipfile_serialization=False)

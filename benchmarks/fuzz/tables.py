@@ -11,8 +11,9 @@ from fuzz.pool import SECONDS
 
 _GOOD = ("accepted", "refused")
 # outcome -> its column in the table
-COLUMNS = {"accepted": "used", "refused": "refused", "foreign": "other exceptions", "death": "deaths", "time": f"over {SECONDS:.0f} s",
-           "memory": "over 1 GiB", "contradiction": "sound, not usable", "message": "bad message", "outside": "outside",
+COLUMNS = {"accepted": "used", "refused": "refused", "foreign": "other exceptions",
+           "death": "deaths", "time": f"over {SECONDS:.0f} s", "memory": "over 1 GiB",
+           "contradiction": "sound, not usable", "message": "bad message", "outside": "outside",
            "broken": "not made"}
 
 
@@ -46,32 +47,47 @@ class Table:
 
     def rows(self) -> list[list[str]]:
         total = sum(self.counts.values(), Counter())
-        rows = [[kind, f"{sum(counter.values()):,}", *(f"{counter[name]:,}" for name in COLUMNS), f"{self.slowest[kind]:.1f}",
-                 f"{self.largest[kind] >> 20}"] for kind, counter in self.counts.items()]
-        rows.append(["all", f"{self.n_done:,}", *(f"{total[name]:,}" for name in COLUMNS), f"{max(self.slowest.values()):.1f}",
-                     f"{max(self.largest.values()) >> 20}"])
+        rows = [
+            [kind, f"{sum(counter.values()):,}", *(f"{counter[name]:,}" for name in COLUMNS),
+             f"{self.slowest[kind]:.1f}", f"{self.largest[kind] >> 20}"]
+            for kind, counter in self.counts.items()
+        ]
+        rows.append(
+            ["all", f"{self.n_done:,}", *(f"{total[name]:,}" for name in COLUMNS),
+             f"{max(self.slowest.values()):.1f}", f"{max(self.largest.values()) >> 20}"]
+        )
         return rows
 
     def header(self) -> list[str]:
         return ["kind", "cases", *COLUMNS.values(), "slowest s", "most MiB"]
 
     def text(self, seconds: float, seed: int, messages: bool = False) -> str:
-        """The table and every fault once, with how often it happened and the numbers of its first cases."""
+        """The table and every fault once, with how often it happened and the numbers of its first
+        cases."""
         lines = [markdown_table(self.header(), self.rows()), f"{seconds:.0f} s, seed {seed}"]
-        for (kind, outcome, where), found in sorted(self.faults.items(), key=lambda item: -len(item[1])):
+        for (kind, outcome, where), found in sorted(
+            self.faults.items(), key=lambda item: -len(item[1])
+        ):
             numbers = " ".join(str(one.number) for one in found[:4])
-            lines.append(f"{len(found):>5} {kind} {outcome}: {where} | {found[0].detail[:160]!r} | cases {numbers} | {found[0].changes[:120]}")
+            lines.append(f"{len(found):>5} {kind} {outcome}: {where} | {found[0].detail[:160]!r} | "
+                         f"cases {numbers} | {found[0].changes[:120]}")
         if messages:
-            lines += [f"{count:>5} {kind} {words}" for (kind, words), count in self.refusals.most_common()]
+            lines += [
+                f"{count:>5} {kind} {words}" for (kind, words), count in self.refusals.most_common()
+            ]
         return "\n".join(lines)
 
     def write(self, seconds: float, seed: int, command: str):
         """results/fuzz-inputs.md and .json."""
-        words = (f"{self.n_done:,} damaged inputs, seed {seed}, {seconds / 60:.0f} minutes. Each went through what a user does with it: a graph "
-                 "through info, partition, two epochs of training and prediction; a checkpoint through info, evaluation, prediction, "
-                 "export and resumed training; files of others through import and then all of that. `used`: it was sound and "
-                 "everything succeeded. `refused`: one message of ours. All other columns are faults. DGL is not needed: what is tried are "
-                 "the refusal without it, and the arrays that its loader hands over.")
-        data = {"seed": seed, "seconds": seconds, "kinds": {kind: dict(counter) for kind, counter in self.counts.items()},
+        words = (f"{self.n_done:,} damaged inputs, seed {seed}, {seconds / 60:.0f} minutes. Each "
+                 "went through what a user does with it: a graph through info, partition, two "
+                 "epochs of training and prediction; a checkpoint through info, evaluation, "
+                 "prediction, export and resumed training; files of others through import and then "
+                 "all of that. `used`: it was sound and everything succeeded. `refused`: one "
+                 "message of ours. All other columns are faults. DGL is not needed: what is tried "
+                 "are the refusal without it, and the arrays that its loader hands over.")
+        data = {"seed": seed, "seconds": seconds,
+                "kinds": {kind: dict(counter) for kind, counter in self.counts.items()},
                 "faults": [found[0].plain() for found in self.faults.values()]}
-        return write_results("fuzz-inputs", "Damaged inputs", command, [words, markdown_table(self.header(), self.rows())], data)
+        return write_results("fuzz-inputs", "Damaged inputs", command,
+                             [words, markdown_table(self.header(), self.rows())], data)

@@ -1,7 +1,9 @@
-"""What a user does with an input of each kind: the commands of hpcgcn, one after the other, in this process.
+"""What a user does with an input of each kind: the commands of hpcgcn, one after the other, in this
+process.
 
-A use ends with `accepted`, or raises: HpcgcnError's message is kept by the command itself as a refusal, an input that was
-called sound and cannot be used is a `Contradiction`, and every other exception is foreign.
+A use ends with `accepted`, or raises: HpcgcnError's message is kept by the command itself as a
+refusal, an input that was called sound and cannot be used is a `Contradiction`, and every other
+exception is foreign.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import numpy as np
 from fuzz.change_hdf5 import FITTED
 from fuzz.sound_files import N_CLASSES, N_FEATURES, TRAIN_FLAGS
 
-MOST_MESSAGE = 2000        # characters
+MOST_MESSAGE = 2000  # characters
 
 
 class Refused(Exception):
@@ -26,7 +28,8 @@ class Refused(Exception):
 
 
 class Contradiction(Exception):
-    """The input was called sound, and then could not be used; or gave another result than the sound one."""
+    """The input was called sound, and then could not be used; or gave another result than the sound
+    one."""
 
 
 class BadMessage(Exception):
@@ -36,6 +39,7 @@ class BadMessage(Exception):
 def hpcgcn(*arguments: str) -> str:
     """Run a command; its output, or Refused."""
     from hpcgcn.cli import main
+
     out, err = io.StringIO(), io.StringIO()
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -51,7 +55,9 @@ def hpcgcn(*arguments: str) -> str:
 def check_printed(out: str, err: str):
     """No text of a file may steer the terminal, and messages are short."""
     for line in (out + err).split("\n"):
-        wrong = next((c for c in line if c != "\t" and unicodedata.category(c) in ("Cc", "Cf", "Cs")), None)
+        wrong = next(
+            (c for c in line if c != "\t" and unicodedata.category(c) in ("Cc", "Cf", "Cs")), None
+        )
         if wrong:
             raise BadMessage(f"prints the character {wrong!r}: {line[:100]!r}")
     for line in err.splitlines():
@@ -70,7 +76,8 @@ def sound(what: str):
         raise Contradiction(f"{what}: {error}") from None
 
 
-# -- graphs and partitions ---------------------------------------------------------------------------------------------------
+# -- graphs and partitions -------------------------------------------------------------------------
+
 
 def graph(folder: str, changes: str):
     path = os.path.join(folder, "g.h5")
@@ -87,9 +94,11 @@ def info(path: str, changes: str) -> dict:
 
 
 def use_graph(folder: str, path: str, head: dict, changes: str):
-    """Partition, train and predict; without labelled training nodes there is nothing to train on."""
+    """Partition, train and predict; without labelled training nodes there is nothing to train
+    on."""
     n_parts = 2 if head["n_nodes"] > 1 else 1
-    hpcgcn("partition", path, "-n", n_parts, "-o", os.path.join(folder, "parts.h5"), "--method", "metis")
+    hpcgcn("partition", path, "-n", n_parts, "-o", os.path.join(folder, "parts.h5"), "--method",
+           "metis")
     if head["split_counts"][0]["train"]:
         train_and_predict(folder, path, changes)
 
@@ -97,12 +106,14 @@ def use_graph(folder: str, path: str, head: dict, changes: str):
 def train_and_predict(folder: str, path: str, changes: str):
     hpcgcn("train", path, *TRAIN_FLAGS, "--output", os.path.join(folder, "runs"), "--name", "run")
     output = ["p.csv"] if len(changes) % 2 else ["p.h5", "--what", "logits"]
-    hpcgcn("predict", os.path.join(folder, "runs", "run"), path, "-o", os.path.join(folder, output[0]), *output[1:])
+    hpcgcn("predict", os.path.join(folder, "runs", "run"), path, "-o",
+           os.path.join(folder, output[0]), *output[1:])
 
 
 def partition(folder: str, changes: str):
     from hpcgcn.errors import HpcgcnError
     from hpcgcn.graph.store import read_graph, read_part
+
     path = os.path.join(folder, "g.h5")
     head = info(path, changes)
     with sound("info says sound"):
@@ -116,16 +127,24 @@ def partition(folder: str, changes: str):
             train_and_predict(folder, path, changes)
 
 
-# -- runs -----------------------------------------------------------------------------------------------------------------
+# -- runs ------------------------------------------------------------------------------------------
+
 
 def checkpoint(folder: str, changes: str):
-    """A damaged checkpoint is refused or an older one is used: the logits are those of one of the two that were saved."""
+    """A damaged checkpoint is refused or an older one is used: the logits are those of one of the
+    two that were saved."""
     run, path, logits = (os.path.join(folder, name) for name in ("run", "g.h5", "p.h5"))
-    verdicts = {name: said_sound(name) for name in sorted(glob.glob(os.path.join(run, "checkpoints", "*", "*.h5")))}
+    verdicts = {
+        name: said_sound(name)
+        for name in sorted(glob.glob(os.path.join(run, "checkpoints", "*", "*.h5")))
+    }
     refused = []
-    for arguments in (("evaluate", run, path), ("predict", run, path, "-o", logits, "--what", "logits"),
-                      ("weights", "export", run, "-o", os.path.join(folder, "w.safetensors"), "--to", "hpcgcn"),
-                      ("train", path, *resume_flags(run))):
+    for arguments in (
+        ("evaluate", run, path),
+        ("predict", run, path, "-o", logits, "--what", "logits"),
+        ("weights", "export", run, "-o", os.path.join(folder, "w.safetensors"), "--to", "hpcgcn"),
+        ("train", path, *resume_flags(run)),
+    ):
         try:
             hpcgcn(*arguments)
         except Refused as error:
@@ -140,7 +159,10 @@ def checkpoint(folder: str, changes: str):
 
 def _as_saved(folder: str, logits: str) -> bool:
     found = logits_of(logits)
-    return any(np.array_equal(found, logits_of(known)) for known in glob.glob(os.path.join(folder, "saved-*.h5")))
+    return any(
+        np.array_equal(found, logits_of(known))
+        for known in glob.glob(os.path.join(folder, "saved-*.h5"))
+    )
 
 
 def said_sound(path: str) -> bool:
@@ -154,21 +176,25 @@ def said_sound(path: str) -> bool:
 
 def resume_flags(run: str) -> list[str]:
     from hpcgcn.config import read_toml
+
     try:
         model = read_toml(os.path.join(run, "config.toml")).get("model", "gcn")
     except Exception:  # noqa: BLE001 - the commands will say it
         model = "gcn"
     flags = TRAIN_FLAGS.copy()
     flags[flags.index("--epochs") + 1] = "3"
-    return [*flags, "--model", model, "--output", os.path.dirname(run), "--name", "run", "--resume", "auto"]
+    return [*flags, "--model", model, "--output", os.path.dirname(run), "--name", "run", "--resume",
+            "auto"]
 
 
 def run_folder(folder: str, changes: str):
     """The small files of a run: a report, scores, predictions and going on with it."""
     run, path = os.path.join(folder, "run"), os.path.join(folder, "g.h5")
     refused = []
-    for arguments in (("report", run, "-o", os.path.join(folder, "report.html")), ("info", run), ("evaluate", run, path),
-                      ("predict", run, path, "-o", os.path.join(folder, "p.csv")), ("train", path, *resume_flags(run)),
+    for arguments in (("report", run, "-o", os.path.join(folder, "report.html")), ("info", run),
+                      ("evaluate", run, path),
+                      ("predict", run, path, "-o", os.path.join(folder, "p.csv")),
+                      ("train", path, *resume_flags(run)),
                       ("report", run, "-o", os.path.join(folder, "report.html"))):
         try:
             hpcgcn(*arguments)
@@ -188,20 +214,31 @@ def predictions(folder: str, changes: str):
 
 def settings(folder: str, changes: str):
     """Settings from a file; sizes are kept small by flags, which win over it."""
-    hpcgcn("train", os.path.join(folder, "g.h5"), "--config", os.path.join(folder, "run.toml"), *TRAIN_FLAGS, "--output",
-           os.path.join(folder, "runs"), "--name", "run", "--backend", "reference", "--dtype", "float32", "--time-limit", "1")
+    hpcgcn("train", os.path.join(folder, "g.h5"), "--config", os.path.join(folder, "run.toml"),
+           *TRAIN_FLAGS, "--output", os.path.join(folder, "runs"), "--name", "run", "--backend",
+           "reference", "--dtype", "float32", "--time-limit", "1")
 
 
-# -- files of others ------------------------------------------------------------------------------------------------------
+# -- files of others -------------------------------------------------------------------------------
+
 
 def imported(*arguments: str):
     """A use: import, then all that can be done with the graph."""
+
     def use(folder: str, changes: str):
         path = os.path.join(folder, "g.h5")
-        hpcgcn("import", *(os.path.join(folder, word.removeprefix("@")) if word.startswith("@") else word for word in arguments),
-               "-o", path)
+        hpcgcn(
+            "import",
+            *(
+                os.path.join(folder, word.removeprefix("@")) if word.startswith("@") else word
+                for word in arguments
+            ),
+            "-o",
+            path,
+        )
         with sound("import succeeded"):
             use_graph(folder, path, info(path, changes), changes)
+
     return use
 
 
@@ -215,12 +252,14 @@ def csv(folder: str, changes: str):
 def dgl(folder: str, changes: str):
     """The refusal without DGL, or the arrays that the process which loads its files hands over."""
     if os.path.lexists(os.path.join(folder, "data.dgl")):
-        hpcgcn("import", "dgl", os.path.join(folder, "data.dgl"), "-o", os.path.join(folder, "g.h5"))
+        hpcgcn("import", "dgl", os.path.join(folder, "data.dgl"), "-o",
+               os.path.join(folder, "g.h5"))
         return
     from hpcgcn.errors import HpcgcnError
     from hpcgcn.formats.dgl import draft_of_arrays
     from hpcgcn.formats.finish import Choices, finished
     from hpcgcn.graph.store import write_graph
+
     path = os.path.join(folder, "g.h5")
     try:
         draft = draft_of_arrays("data.dgl", os.path.join(folder, "arrays.npz"))
@@ -233,27 +272,34 @@ def dgl(folder: str, changes: str):
         use_graph(folder, path, info(path, changes), changes)
 
 
-# -- weights --------------------------------------------------------------------------------------------------------------
+# -- weights ---------------------------------------------------------------------------------------
+
 
 def weights(name: str):
     """A use: look, make a run, predict with both."""
+
     def use(folder: str, changes: str):
         path, run, graph_path = (os.path.join(folder, part) for part in (name, "made", "g.h5"))
         hpcgcn("weights", "import", path)
         hpcgcn("weights", "import", path, "-o", run)
         from hpcgcn.weights.files import read_weights
+
         shape = read_weights(path)[0].shape
         if (shape.n_features, shape.n_classes) != (N_FEATURES, N_CLASSES):
-            return                           # another model: it fits no graph here
+            return  # another model: it fits no graph here
         with sound("import succeeded"):
-            hpcgcn("predict", run, graph_path, "-o", os.path.join(folder, "a.h5"), "--what", "logits")
-            hpcgcn("predict", "--weights", path, graph_path, "-o", os.path.join(folder, "b.h5"), "--what", "logits")
+            hpcgcn("predict", run, graph_path, "-o", os.path.join(folder, "a.h5"), "--what",
+                   "logits")
+            hpcgcn("predict", "--weights", path, graph_path, "-o", os.path.join(folder, "b.h5"),
+                   "--what", "logits")
             hpcgcn("evaluate", run, graph_path)
+
     return use
 
 
 def logits_of(path: str) -> np.ndarray:
     """The logits that predict wrote."""
     import h5py
+
     with h5py.File(path) as file:
         return file["logits"][...]

@@ -1,4 +1,5 @@
-"""A short turn of the damaged inputs; `python benchmarks/fuzz_inputs.py -n 100000` is the long one."""
+"""A short turn of the damaged inputs; `python benchmarks/fuzz_inputs.py -n 100000` is the long
+one."""
 
 import json
 import os
@@ -50,25 +51,41 @@ folder = {folder!r}
 make(os.path.join(folder, "sound", "strange"))
 pool.load_modules()
 found = {{}}
-for outcome in pool.run_cases([("strange", k) for k in range(11)], os.path.join(folder, "sound"), folder, 0, 2):
+numbers = [("strange", k) for k in range(11)]
+for outcome in pool.run_cases(numbers, os.path.join(folder, "sound"), folder, 0, 2):
     found[outcome.number] = outcome.outcome
 print(json.dumps(found))
 """
 
 
 def test_damaged_inputs_are_used_or_refused(tmp_path):
-    from_kinds = subprocess.run([sys.executable, "-c", f"import sys; sys.path.insert(0, {str(BENCHMARKS)!r});"
-                                 "from fuzz.kinds import KINDS; print(len(KINDS))"],
-                                capture_output=True, text=True, check=True)
+    from_kinds = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"import sys; sys.path.insert(0, {str(BENCHMARKS)!r});from fuzz.kinds import KINDS; "
+            "print(len(KINDS))",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     n_kinds = int(from_kinds.stdout)
     before = set(os.listdir("/dev/shm"))
-    done = subprocess.run([sys.executable, str(BENCHMARKS / "fuzz_inputs.py"), "-n", str(n_kinds * CASES_PER_KIND)],
-                          capture_output=True, text=True, env=os.environ | {"TMPDIR": str(tmp_path)})
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARKS / "fuzz_inputs.py"), "-n", str(n_kinds * CASES_PER_KIND)],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
-    rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line.startswith("| ")][2:]
+    rows = [
+        line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line.startswith("| ")
+    ][2:]
     total = dict(zip(("kind", "cases", "used", "refused"), rows[-1]))
     assert total["cases"].replace(",", "") == str(n_kinds * CASES_PER_KIND)
-    assert all(int(row[2]) for row in rows), "of every kind some inputs are sound or only slightly damaged"
+    assert all(int(row[2]) for row in rows), ("of every kind some inputs are sound or only "
+                                              "slightly damaged")
     assert list(tmp_path.iterdir()) == []
     assert not {name for name in set(os.listdir("/dev/shm")) - before if name.startswith("hpcgcn")}
 
@@ -77,34 +94,50 @@ def test_every_way_to_end_is_noticed(tmp_path):
     """The watch itself: a stand-in for the inputs ends in each way at its own number."""
     outside = tmp_path / "outside"
     (tmp_path / "work").mkdir()
-    script = EVERY_OUTCOME.format(benchmarks=str(BENCHMARKS), outside=str(outside), folder=str(tmp_path / "work"))
+    script = EVERY_OUTCOME.format(benchmarks=str(BENCHMARKS), outside=str(outside),
+                                  folder=str(tmp_path / "work"))
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout.splitlines()[-1]) == {
-        "0": "accepted", "1": "refused", "2": "foreign", "3": "contradiction", "4": "message", "5": "death",
-        "6": "time", "7": "memory", "8": "outside", "9": "foreign", "10": "foreign"}
+        "0": "accepted",
+        "1": "refused",
+        "2": "foreign",
+        "3": "contradiction",
+        "4": "message",
+        "5": "death",
+        "6": "time",
+        "7": "memory",
+        "8": "outside",
+        "9": "foreign",
+        "10": "foreign",
+    }
     assert not outside.exists()
 
 
 def test_a_case_is_the_same_each_time(tmp_path):
     """HDF5 leaves some bytes of its files to chance, so there the changes are compared."""
-    script = (f"import sys; sys.path.insert(0, {str(BENCHMARKS)!r})\n"
-              "import fuzz_inputs; from fuzz import cases, pool\n"
-              "pool.load_modules()\n"
-              "base, kinds = sys.argv[1], ('graph', 'npz', 'csv')\n"
-              "pool.in_child(base, fuzz_inputs.make_sound_files, base + '/sound', kinds)\n"
-              "for kind in kinds:\n"
-              "    for number in range(12):\n"
-              "        print(cases.make_case(base + '/sound', f'{base}/{kind}-{number}', 5, kind, number))\n")
+    script = (f"import sys; sys.path.insert(0, {str(BENCHMARKS)!r})\nimport fuzz_inputs; from fuzz "
+              "import cases, pool\npool.load_modules()\nbase, kinds = sys.argv[1], ('graph', "
+              "'npz', 'csv')\npool.in_child(base, fuzz_inputs.make_sound_files, base + '/sound', "
+              "kinds)\nfor kind in kinds:\n    for number in range(12):\n        "
+              f"print(cases.make_case(base + '/sound', f'{{base}}/{{kind}}-{{number}}', 5, kind, "
+              "number))\n")
     said = []
-    for name in ("first", "second"):         # links may name files by their whole paths
+    for name in ("first", "second"):  # links may name files by their whole paths
         (tmp_path / "base").mkdir()
-        done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "base")], check=True, capture_output=True)
+        done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "base")], check=True,
+                              capture_output=True)
         said.append(done.stdout)
         (tmp_path / "base").rename(tmp_path / name)
     assert said[0] == said[1] and len(set(said[0].splitlines())) > 30
-    files = [path.relative_to(tmp_path / "first") for kind in ("npz", "csv")
-             for path in (tmp_path / "first").glob(f"{kind}-*/**/*") if path.is_file()]
+    files = [
+        path.relative_to(tmp_path / "first")
+        for kind in ("npz", "csv")
+        for path in (tmp_path / "first").glob(f"{kind}-*/**/*")
+        if path.is_file()
+    ]
     assert len(files) > 24
     for path in files:
-        assert (tmp_path / "first" / path).read_bytes() == (tmp_path / "second" / path).read_bytes(), path
+        assert (tmp_path / "first" / path).read_bytes() == (
+            tmp_path / "second" / path
+        ).read_bytes(), path

@@ -23,7 +23,7 @@ from hpcgcn.graph.store import write_graph
 ESCAPE = "\x1b[31mred\x1b[0m\x07"
 
 
-# -- messages -----------------------------------------------------------------------------------------------------------
+# -- messages --------------------------------------------------------------------------------------
 def test_messages_are_short_and_on_one_line():
     message = str(HpcgcnError("begin " + "x" * 100_000 + "\n" + ESCAPE + " end"))
     assert len(message) < MOST_MESSAGE + 100 and message.isprintable()
@@ -53,7 +53,7 @@ def test_names_of_datasets_are_shown_without_escape_codes(tmp_path, capsys):
     assert "\x1b" not in printed.out + printed.err
 
 
-# -- names with line feeds ----------------------------------------------------------------------------------------------
+# -- names with line feeds -------------------------------------------------------------------------
 @pytest.mark.parametrize("name", ["a\nb", ESCAPE, "a\rb", "a\x00b"])
 def test_names_of_arrays_with_control_characters(tmp_path, capsys, name):
     path = sound(tmp_path, "npz")
@@ -71,14 +71,17 @@ def test_text_tables_with_control_characters(tmp_path, capsys):
     assert "line 2: the control character '\\x1b'" in message
 
 
-# -- TOML ---------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("text, words", [
-    (b"x = " + b"[" * 50_000, "brackets"), (b"x = " + b"{a=" * 50_000, "brackets"),
-    (b"hidden = " + b"9" * 5000, "4300"), (b"lr = 0x" + b"f" * 5000, "64 bits"),
-    (b"hidden = 9223372036854775808", "64 bits"), (b"lr = \xff\xfe", "not valid TOML"),
-    (b"y" * 100_000 + b" = 3", "unknown key"), (b"model = '" + b"z" * 100_000 + b"'", "choose one"),
-    (b"[" + b"t" * 100_000 + b"]", "grouped in tables"), (b"x" * (2 << 20), "bytes"),
-    (b"\"\\u001b[2J\" = 1", "unknown key")])
+# -- TOML ------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "text, words",
+    [(b"x = " + b"[" * 50_000, "brackets"), (b"x = " + b"{a=" * 50_000, "brackets"),
+     (b"hidden = " + b"9" * 5000, "4300"), (b"lr = 0x" + b"f" * 5000, "64 bits"),
+     (b"hidden = 9223372036854775808", "64 bits"), (b"lr = \xff\xfe", "not valid TOML"),
+     (b"y" * 100_000 + b" = 3", "unknown key"),
+     (b"model = '" + b"z" * 100_000 + b"'", "choose one"),
+     (b"[" + b"t" * 100_000 + b"]", "grouped in tables"), (b"x" * (2 << 20), "bytes"),
+     (b'"\\u001b[2J" = 1', "unknown key")],
+)
 def test_damaged_toml(tmp_path, text, words):
     (tmp_path / "run.toml").write_bytes(text)
     with pytest.raises(ConfigError, match=words) as caught:
@@ -89,21 +92,20 @@ def test_damaged_toml(tmp_path, text, words):
 
 def test_toml_that_is_no_file(tmp_path):
     import os
+
     os.mkfifo(tmp_path / "pipe.toml")
     for path in (tmp_path, tmp_path / "pipe.toml"):
         with pytest.raises(ConfigError, match="no file"):
             read_toml(str(path))
 
 
-# -- pickles that never end ---------------------------------------------------------------------------------------------
-DOUBLED = b"}" + b")" + b"2\x86" * 140 + b"K\x01s."               # the hash of the key takes 2^140 steps
-ENDLESS = {
-    "doubled tuple": DOUBLED,
-    "doubled by the memo": b"})q\x00" + b"h\x00h\x00\x86q\x00" * 60 + b"K\x01s.",
-    "deep tuple": b"})" + b"\x85" * 100_000 + b"K\x01s.",
-    "deep list": b"]" * 3000 + b"a" * 2999 + b".",
-    "doubled lists": b"]q\x00" + b"]q\x01h\x00ah\x00aq\x00" * 60 + b".",
-}
+# -- pickles that never end ------------------------------------------------------------------------
+DOUBLED = b"}" + b")" + b"2\x86" * 140 + b"K\x01s."  # the hash of the key takes 2^140 steps
+ENDLESS = {"doubled tuple": DOUBLED,
+           "doubled by the memo": b"})q\x00" + b"h\x00h\x00\x86q\x00" * 60 + b"K\x01s.",
+           "deep tuple": b"})" + b"\x85" * 100_000 + b"K\x01s.",
+           "deep list": b"]" * 3000 + b"a" * 2999 + b".",
+           "doubled lists": b"]q\x00" + b"]q\x01h\x00ah\x00aq\x00" * 60 + b"."}
 
 
 @pytest.mark.parametrize("name", ENDLESS)
@@ -113,7 +115,8 @@ def test_pickles_of_values_without_end(tmp_path, name):
         read_pickle(tmp_path / "p")
 
 
-@pytest.mark.parametrize("n_rows, words", [(2000, "far larger than the file"), (30, "more of them than fit")])
+@pytest.mark.parametrize("n_rows, words",
+                         [(2000, "far larger than the file"), (30, "more of them than fit")])
 def test_rows_that_are_all_the_same_list(tmp_path, n_rows, words):
     row = b"]q\x00(" + b"K\x01" * n_rows + b"e0"
     items = b"".join(b"M" + k.to_bytes(2, "little") + b"h\x00" for k in range(n_rows))
@@ -142,20 +145,20 @@ def test_a_torch_file_with_such_a_pickle(tmp_path, capsys):
 def test_torch_whose_loader_can_be_deceived_is_not_used(tmp_path, capsys, monkeypatch):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     torch.save({"weight": torch.zeros(3)}, tmp_path / "w.pt")
-    for release, fine in (("2.5.1+cu124", False), ("1.13.1", False), ("2.6.0", True), ("2.10.1", True),
-                          ("3.0", True)):
+    for release, fine in (("2.5.1+cu124", False), ("1.13.1", False), ("2.6.0", True),
+                          ("2.10.1", True), ("3.0", True)):
         monkeypatch.setattr(torch, "__version__", release)
         assert main(["weights", "import", str(tmp_path / "w.pt")]) == 2
         message = capsys.readouterr().err
         assert ("2.6 or later" in message) != fine, message
 
 
-# -- bombs and headers --------------------------------------------------------------------------------------------------
+# -- bombs and headers -----------------------------------------------------------------------------
 @pytest.mark.parametrize("text", [b"0,1\n", b"\n", b" "])
 def test_gzip_bombs(tmp_path, capsys, text):
     packer = zlib.compressobj(9, wbits=31)
     member = packer.compress(text * ((4 << 20) // len(text))) + packer.flush()
-    (tmp_path / "edges.csv.gz").write_bytes(member * 200)      # 0.8 MB of 0.8 GB
+    (tmp_path / "edges.csv.gz").write_bytes(member * 200)  # 0.8 MB of 0.8 GB
     message = refused(tmp_path, capsys, tmp_path / "edges.csv.gz")
     assert "unpack" in message or "a line of more than" in message
 
@@ -170,30 +173,38 @@ def npy(header: bytes, body: bytes = bytes(80)) -> bytes:
     return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + body
 
 
-@pytest.mark.parametrize("header", [
-    b"", b"{", b"(" * 5000, b"'" * 30, b"{'descr': '<i8', 'fortran_order': False, 'shape': (" + b"(" * 400,
-    b"{'descr': '|O', 'fortran_order': False, 'shape': (10,), }", b"\"\"\"", b"1" * 5000,
-    b"{'descr': '<i8', 'fortran_order': False, 'shape': (10000000000,), }",
-    b"{'descr': '<i8', 'fortran_order': False, 'shape': (-10,), }",
-    b"{'descr': 'S0', 'fortran_order': False, 'shape': (10000000000,), }",
-    b"{'descr': [('a', '<i4'), ('a', '<i4')], 'fortran_order': False, 'shape': (10,), }",
-    b"{'descr': '<U9999999999', 'fortran_order': False, 'shape': (1,), }"])
+@pytest.mark.parametrize(
+    "header",
+    [b"", b"{", b"(" * 5000, b"'" * 30,
+     b"{'descr': '<i8', 'fortran_order': False, 'shape': (" + b"(" * 400,
+     b"{'descr': '|O', 'fortran_order': False, 'shape': (10,), }", b'"""', b"1" * 5000,
+     b"{'descr': '<i8', 'fortran_order': False, 'shape': (10000000000,), }",
+     b"{'descr': '<i8', 'fortran_order': False, 'shape': (-10,), }",
+     b"{'descr': 'S0', 'fortran_order': False, 'shape': (10000000000,), }",
+     b"{'descr': [('a', '<i4'), ('a', '<i4')], 'fortran_order': False, 'shape': (10,), }",
+     b"{'descr': '<U9999999999', 'fortran_order': False, 'shape': (1,), }"],
+)
 def test_headers_of_arrays_that_cannot_be_parsed(tmp_path, header):
     (tmp_path / "a.npy").write_bytes(npy(header))
     with pytest.raises(FileError, match="a.npy") as caught:
         read_npy(tmp_path / "a.npy")
     assert len(str(caught.value)) < 700
     from hpcgcn.formats.archive import Archive
+
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as file:
         file.writestr("x.npy", npy(header))
     with Archive(tmp_path / "a.npz") as archive, pytest.raises(FileError, match="'x'"):
         archive["x"]
 
 
-@pytest.mark.parametrize("array", [np.arange(12).reshape(3, 4), np.asfortranarray(np.arange(12.0).reshape(3, 4)),
-                                   np.zeros((0, 3)), np.float32(4), np.array(["ab", "c"])])
+@pytest.mark.parametrize(
+    "array",
+    [np.arange(12).reshape(3, 4), np.asfortranarray(np.arange(12.0).reshape(3, 4)),
+     np.zeros((0, 3)), np.float32(4), np.array(["ab", "c"])],
+)
 def test_sound_arrays_are_read_as_they_are(tmp_path, array):
     from hpcgcn.formats.archive import Archive
+
     np.save(tmp_path / "a.npy", array)
     np.savez(tmp_path / "a.npz", x=array)
     with Archive(tmp_path / "a.npz") as archive:
@@ -204,6 +215,7 @@ def test_sound_arrays_are_read_as_they_are(tmp_path, array):
 
 def test_pipes_are_not_read(tmp_path, capsys):
     import os
+
     os.mkfifo(tmp_path / "edges.csv")
     assert "no regular file" in refused(tmp_path, capsys, "csv", tmp_path / "edges.csv")
 
@@ -217,6 +229,7 @@ def test_weights_are_named_after_what_they_are(tmp_path, capsys):
 
 def test_numbers_of_tensors_may_be_long(tmp_path, capsys):
     from safetensors.numpy import save_file
+
     name = "convs." + "9" * 5000 + ".lin.weight"
     save_file({name: np.zeros((3, 5), np.float32)}, tmp_path / "w.safetensors")
     assert main(["weights", "import", str(tmp_path / "w.safetensors")]) in (0, 2)

@@ -43,7 +43,7 @@ def test_with_the_flag_the_column_is_the_class_and_no_feature(tmp_path, capsys):
     graph, said = imported(tmp_path, capsys, "id,target,x\n0,0,.5\n1,1,.25\n2,1,.125\n",
                            "--label-column", "target")
     assert graph.labels.tolist() == [0, 1, 1] and graph.n_classes == 2
-    assert np.ravel(graph.features).tolist() == [.5, .25, .125]
+    assert np.ravel(graph.features).tolist() == [0.5, 0.25, 0.125]
     assert "label" not in said
 
 
@@ -86,10 +86,12 @@ def test_a_column_called_none_is_that_column(tmp_path, capsys):
     assert np.ravel(graph.features).tolist() == [7, 8, 9]
 
 
-@pytest.mark.parametrize("flags, words", [
-    (["--skip-columns", "label"], "is the id, the label or the split"),
-    (["--skip-columns", "nothing"], "has no column 'nothing'"),
-    (["--skip-columns", "x", "--feature-columns", "y"], "has no column 'y'")])
+@pytest.mark.parametrize(
+    "flags, words",
+    [(["--skip-columns", "label"], "is the id, the label or the split"),
+     (["--skip-columns", "nothing"], "has no column 'nothing'"),
+     (["--skip-columns", "x", "--feature-columns", "y"], "has no column 'y'")],
+)
 def test_columns_that_cannot_be_left_out(tmp_path, capsys, flags, words):
     given = tables(tmp_path, "id,label,x\n0,0,1\n1,1,2\n2,1,3\n")
     assert words in refused(tmp_path, capsys, "csv", *given, *flags)
