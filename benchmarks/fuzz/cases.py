@@ -98,7 +98,7 @@ def _use(kind, folder: str, result: Outcome):
             str(error),
             shape_of(str(error), folder),
         )
-    except BaseException as error:  # noqa: B036, BLE001 - SystemExit and KeyboardInterrupt are faults here, too
+    except BaseException as error:  # noqa: BLE001 - SystemExit is a fault here, too
         result.outcome, result.where = "foreign", f"{type(error).__name__} at {innermost(error)}"
         result.detail, result.trace = (f"{type(error).__name__}: {error}"[:500],
                                        "".join(traceback.format_exception(error))[-6000:])
