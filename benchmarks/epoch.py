@@ -1,10 +1,12 @@
-"""Whole epochs (forward, backward, Adam): hpcgcn on 2 ranks against PyTorch CSR, DGL and PyG in one process with 2 threads.
+"""Whole epochs (forward, backward, Adam): hpcgcn on 2 ranks against PyTorch CSR, DGL and PyG in one
+process with 2 threads.
 
     python benchmarks/epoch.py --peers PYTHON
 
-Same graph, model, widths, dropout and cores for all; the peers get the input aggregated once as well. PYTHON is an
-interpreter with the peers (benchmarks/spmm.py says how to make one); a missing peer is left out with a note.
-Contenders take turns, one epoch each; whoever is not asked sleeps. Takes about ten minutes.
+Same graph, model, widths, dropout and cores for all; the peers get the input aggregated once as
+well. PYTHON is an interpreter with the peers (benchmarks/spmm.py says how to make one); a missing
+peer is left out with a note. Contenders take turns, one epoch each; whoever is not asked sleeps.
+Takes about ten minutes.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from hpcgcn.graph.generate import generate_sbm
 from hpcgcn.graph.store import write_graph
 
 HERE = pathlib.Path(__file__).parent
-MODELS = {"sage": {"layers": 3, "target": 3.0}, "gcn": {"layers": 3, "target": 2.0}, "gcnii": {"layers": 8, "target": 2.0}}
+MODELS = {"sage": {"layers": 3, "target": 3.0}, "gcn": {"layers": 3, "target": 2.0},
+          "gcnii": {"layers": 8, "target": 2.0}}
 
 
 def arguments() -> argparse.Namespace:
@@ -38,14 +41,16 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--reorder", default="none", help="order of the nodes within our parts, as in hpcgcn partition (none)")
+    parser.add_argument("--reorder", default="none",
+                        help="order of the nodes within our parts, as in hpcgcn partition (none)")
     parser.add_argument("--no-write", action="store_true")
     return parser.parse_args()
 
 
 def prepare(args, folder: str):
     """The graph for us (a partition file) and for the peers (plain arrays)."""
-    graph = generate_sbm(args.nodes, args.degree, args.features, args.classes, seed=0, communities=8)
+    graph = generate_sbm(args.nodes, args.degree, args.features, args.classes, seed=0,
+                         communities=8)
     write_graph(f"{folder}/g.h5", graph)
     divide(graph, f"{folder}/parts.h5", args.ranks, objective="cut", reorder=args.reorder)
     for name in ("indptr", "indices", "features", "labels"):
@@ -55,8 +60,10 @@ def prepare(args, folder: str):
 
 
 def our_command(args, folder: str) -> list[str]:
-    mpiexec = shlex.split(os.environ.get("MPIEXEC", os.path.join(os.path.dirname(sys.executable), "mpiexec")))
-    return [*mpiexec, "-n", str(args.ranks), sys.executable, str(HERE / "epoch_ours.py"), f"{folder}/parts.h5"]
+    mpiexec = shlex.split(os.environ.get("MPIEXEC",
+                                         os.path.join(os.path.dirname(sys.executable), "mpiexec")))
+    return [*mpiexec, "-n", str(args.ranks), sys.executable, str(HERE / "epoch_ours.py"),
+            f"{folder}/parts.h5"]
 
 
 class OurWorker(Worker):
@@ -81,7 +88,8 @@ def measure(args, folder: str) -> tuple[dict, list[str]]:
         notes = [f"{name} is missing: {why}." for name, why in found["missing"].items()]
     measured = {}
     for model in args.models:
-        question = {"model": model, "layers": MODELS[model]["layers"], "hidden": args.hidden, "dropout": 0.5}
+        question = {"model": model, "layers": MODELS[model]["layers"], "hidden": args.hidden,
+                    "dropout": 0.5}
         contenders = {}
         ours.ask(build=question)
         for name in variants:
@@ -90,7 +98,8 @@ def measure(args, folder: str) -> tuple[dict, list[str]]:
             contenders[name] = lambda name=name: peers.ask(run=name)
         seconds = interleave(contenders, args.rounds, budget=60)
         measured[model] = {name: spread(values) for name, values in seconds.items()}
-        print(model + ": " + ", ".join(f"{n} {milliseconds(s)} ms" for n, s in measured[model].items()), flush=True)
+        print(model + ": " + ", ".join(f"{n} {milliseconds(s)} ms"
+                                       for n, s in measured[model].items()), flush=True)
     ours.close()
     if peers:
         peers.close()
@@ -99,7 +108,8 @@ def measure(args, folder: str) -> tuple[dict, list[str]]:
 
 def tables(measured: dict) -> list[str]:
     names = list(dict.fromkeys(name for row in measured.values() for name in row))
-    times = [[f"{model}, {MODELS[model]['layers']} layers", *(milliseconds(row[n]) if n in row else "" for n in names)]
+    times = [[f"{model}, {MODELS[model]['layers']} layers",
+              *(milliseconds(row[n]) if n in row else "" for n in names)]
              for model, row in measured.items()]
     ratios = []
     for model, row in measured.items():
@@ -107,7 +117,8 @@ def tables(measured: dict) -> list[str]:
         if others:
             best = min(others, key=others.get)
             ratio, target = others[best] / row["hpcgcn"]["median"], MODELS[model]["target"]
-            ratios.append([model, best, f"{ratio:.2f}", f"{target:g}", "met" if ratio >= target else "missed"])
+            ratios.append([model, best, f"{ratio:.2f}", f"{target:g}",
+                           "met" if ratio >= target else "missed"])
     return [markdown_table(["ms an epoch", *names], times),
             "Times as fast as the fastest peer:",
             markdown_table(["model", "fastest peer", "ratio", "target", ""], ratios)]
@@ -118,14 +129,18 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         graph = prepare(args, folder)
         measured, notes = measure(args, folder)
-    facts = (f"Block model of {graph.n_nodes} nodes and {graph.n_edges} directed edges, {args.features} features, {args.classes} "
-             f"classes; hidden width {args.hidden}, dropout 0.5, Adam. hpcgcn: {args.ranks} ranks of 1 thread (METIS parts, nodes in the order {args.reorder}), method "
-             f"overlap; peers: one process, {args.ranks} threads. Median of the rounds ± half the distance of the quartiles.")
+    facts = (f"Block model of {graph.n_nodes} nodes and {graph.n_edges} directed edges, "
+             f"{args.features} features, {args.classes} classes; hidden width {args.hidden}, "
+             f"dropout 0.5, Adam. hpcgcn: {args.ranks} ranks of 1 thread (METIS parts, nodes in "
+             f"the order {args.reorder}), method overlap; peers: one process, {args.ranks} "
+             "threads. Median of the rounds ± half the distance of the quartiles.")
     sections = [facts, *tables(measured), *notes]
     print("\n\n".join(sections[1:]))
     if not args.no_write:
-        command = "python benchmarks/epoch.py " + shlex.join(w for w in sys.argv[1:] if w != args.peers)
-        print("written:", write_results("epoch", "Whole epochs", command.strip(), sections, {"models": measured, "notes": notes}))
+        command = "python benchmarks/epoch.py " + shlex.join(w for w in sys.argv[1:]
+                                                             if w != args.peers)
+        print("written:", write_results("epoch", "Whole epochs", command.strip(), sections,
+                                        {"models": measured, "notes": notes}))
 
 
 if __name__ == "__main__":

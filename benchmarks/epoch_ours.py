@@ -1,7 +1,7 @@
 """Our side of epoch.py: ranks that train one epoch when asked, and sleep meanwhile.
 
-Questions, one JSON a line on rank 0's input: {"build": settings}, {"run": VARIANT} (answer: seconds of one epoch) or
-{"quit": true}.
+Questions, one JSON a line on rank 0's input: {"build": settings}, {"run": VARIANT} (answer: seconds
+of one epoch) or {"quit": true}.
 """
 
 import json
@@ -20,7 +20,8 @@ VARIANTS = {"hpcgcn": {}, "hpcgcn bf16": {"precision": "bf16"}}
 
 
 def questions(comm):
-    """Every rank gets every line; ranks other than 0 sleep while they wait, so that they do not disturb the peers."""
+    """Every rank gets every line; ranks other than 0 sleep while they wait, so that they do not
+    disturb the peers."""
     if comm.rank == 0:
         for line in sys.stdin:
             for rank in range(1, comm.size):

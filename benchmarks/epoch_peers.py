@@ -1,7 +1,9 @@
-"""The peers of epoch.py, under an interpreter that has them: PyTorch CSR, DGL and PyG, each training the same model.
+"""The peers of epoch.py, under an interpreter that has them: PyTorch CSR, DGL and PyG, each
+training the same model.
 
-Questions, one JSON a line: {"build": settings} (answer: the contenders) or {"run": NAME} (answer: seconds of one epoch).
-The input is aggregated once for GCN and GraphSAGE, as in hpcgcn. All use the peers' own layers and kernels.
+Questions, one JSON a line: {"build": settings} (answer: the contenders) or {"run": NAME} (answer:
+seconds of one epoch). The input is aggregated once for GCN and GraphSAGE, as in hpcgcn. All use the
+peers' own layers and kernels.
 """
 
 import json
@@ -34,7 +36,8 @@ class Data:
     """The graph as the peers need it."""
 
     def __init__(self, folder):
-        load = {name: np.load(f"{folder}/{name}.npy") for name in ("indptr", "indices", "features", "labels", "train")}
+        load = {name: np.load(f"{folder}/{name}.npy")
+                for name in ("indptr", "indices", "features", "labels", "train")}
         self.indptr, self.indices = load["indptr"], load["indices"].astype(np.int64)
         self.n = len(self.indptr) - 1
         self.x = torch.from_numpy(load["features"].astype(np.float32))
@@ -43,9 +46,11 @@ class Data:
         self.n_classes = int(self.y.max()) + 1
 
     def csr(self, kind):
-        """(A, A^T) with the normalisation of the model: the mean of neighbours, or symmetric with self loops."""
+        """(A, A^T) with the normalisation of the model: the mean of neighbours, or symmetric with
+        self loops."""
         import scipy.sparse as sp
-        matrix = sp.csr_matrix((np.ones(len(self.indices), np.float32), self.indices, self.indptr), shape=(self.n, self.n))
+        matrix = sp.csr_matrix((np.ones(len(self.indices), np.float32), self.indices, self.indptr),
+                               shape=(self.n, self.n))
         if kind == "sage":
             degree = np.maximum(np.diff(self.indptr), 1)
             matrix = sp.diags((1 / degree).astype(np.float32)) @ matrix
@@ -60,25 +65,32 @@ class Data:
         matrix.sort_indices()
         return torch.sparse_csr_tensor(torch.from_numpy(matrix.indptr.astype(np.int64)),
                                        torch.from_numpy(matrix.indices.astype(np.int64)),
-                                       torch.from_numpy(matrix.data.astype(np.float32)), size=matrix.shape)
+                                       torch.from_numpy(matrix.data.astype(np.float32)),
+                                       size=matrix.shape)
 
 
 class Network(nn.Module):
-    """The model around a library's aggregation: `spread(l, h)` is A h of layer l, with that library's kernels."""
+    """The model around a library's aggregation: `spread(l, h)` is A h of layer l, with that
+    library's kernels."""
 
     def __init__(self, data, ask, aggregate):
         super().__init__()
         kind, hidden, layers = ask["model"], ask["hidden"], ask["layers"]
         self.kind, self.p, self.aggregate, self.x = kind, ask["dropout"], aggregate, data.x
         if kind == "gcnii":
-            self.first, self.last = nn.Linear(data.x.shape[1], hidden), nn.Linear(hidden, data.n_classes)
-            self.weights = nn.ModuleList(nn.Linear(hidden, hidden, bias=False) for _ in range(layers))
+            self.first, self.last = nn.Linear(data.x.shape[1],
+                                              hidden), nn.Linear(hidden, data.n_classes)
+            self.weights = nn.ModuleList(nn.Linear(hidden, hidden, bias=False)
+                                         for _ in range(layers))
             return
         self.input = aggregate(data.x).detach()
         widths = [data.x.shape[1], *[hidden] * (layers - 1), data.n_classes]
-        self.neighbour = nn.ModuleList(nn.Linear(a, b, bias=kind == "gcn") for a, b in zip(widths, widths[1:]))
-        self.self_ = nn.ModuleList(nn.Linear(a, b) for a, b in zip(widths, widths[1:])) if kind == "sage" else None
-        self.norms = nn.ModuleList(nn.LayerNorm(hidden) for _ in range(layers - 1)) if kind == "sage" else None
+        self.neighbour = nn.ModuleList(nn.Linear(a, b, bias=kind == "gcn")
+                                       for a, b in zip(widths, widths[1:]))
+        self.self_ = nn.ModuleList(nn.Linear(a, b)
+                                   for a, b in zip(widths, widths[1:])) if kind == "sage" else None
+        self.norms = nn.ModuleList(nn.LayerNorm(hidden)
+                                   for _ in range(layers - 1)) if kind == "sage" else None
 
     def forward(self):
         return self.deep() if self.kind == "gcnii" else self.shallow()
@@ -89,7 +101,8 @@ class Network(nn.Module):
             dropped = F.dropout(h, self.p)
             if layer == 0:
                 z = neighbour(F.dropout(self.input, self.p))
-            elif neighbour.out_features < neighbour.in_features:      # the cheaper order, for the peers too
+            elif neighbour.out_features < neighbour.in_features:
+                # the cheaper order, for the peers too
                 z = self.aggregate(F.linear(dropped, neighbour.weight))
                 z = z if neighbour.bias is None else z + neighbour.bias
             else:
@@ -115,7 +128,8 @@ def torch_csr(data, ask):
 
 def dgl_network(data, ask):
     import dgl
-    graph = dgl.graph(("csc", (torch.from_numpy(data.indptr), torch.from_numpy(data.indices), torch.tensor([]))), num_nodes=data.n)
+    graph = dgl.graph(("csc", (torch.from_numpy(data.indptr), torch.from_numpy(data.indices),
+                               torch.tensor([]))), num_nodes=data.n)
     if ask["model"] == "sage":
         graph = graph.int()
         return Network(data, ask, lambda h: dgl.ops.copy_u_mean(graph, h))
@@ -137,7 +151,8 @@ def pyg_network(data, ask):
     return Network(data, ask, lambda h: conv(h, edges, weights))
 
 
-PEERS = {"torch CSR": (torch_csr, "torch"), "DGL": (dgl_network, "dgl"), "PyG": (pyg_network, "torch_geometric")}
+PEERS = {"torch CSR": (torch_csr, "torch"), "DGL": (dgl_network, "dgl"),
+         "PyG": (pyg_network, "torch_geometric")}
 
 
 def importable():
@@ -153,7 +168,7 @@ def importable():
 def main(folder):
     warnings.simplefilter("ignore")
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-    answers, sys.stdout = sys.stdout, sys.stderr        # what packages print must not look like an answer
+    answers, sys.stdout = sys.stdout, sys.stderr  # what packages print must not look like an answer
     data, (names, missing) = Data(folder), importable()
     print(json.dumps({"peers": names, "missing": missing}), file=answers, flush=True)
     running = {}

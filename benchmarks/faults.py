@@ -1,13 +1,16 @@
-"""Faults in real training jobs: each job must end in time, say who and why, leave sound checkpoints, and go on when restarted.
+"""Faults in real training jobs: each job must end in time, say who and why, leave sound
+checkpoints, and go on when restarted.
 
     sudo --preserve-env=PATH python benchmarks/faults.py                       200 faults: about 25 minutes on two cores
     sudo --preserve-env=PATH python benchmarks/faults.py -n 20 --kinds stopped "disk full" --seed 7
 
-Kind, rank and moment (start-up, an epoch, the writing of a checkpoint) are drawn by seed. A job trains on 2 or 3 ranks, on lab
-hosts (jobs/lab/hosts) or in shared memory. After the fault: it must end by itself within a bound; its message must name the
-rank and host; no checkpoint may be broken; no process may be left; the same command, started again, must go on from the newest
-checkpoint and end with the parameters, to the bit, of a run that nothing happened to. Records are kept in --work, one line a
-fault, and not repeated. Writes benchmarks/results/faults.md. Needs root and Linux; all it makes is in namespaces of its own.
+Kind, rank and moment (start-up, an epoch, the writing of a checkpoint) are drawn by seed. A job
+trains on 2 or 3 ranks, on lab hosts (jobs/lab/hosts) or in shared memory. After the fault: it must
+end by itself within a bound; its message must name the rank and host; no checkpoint may be broken;
+no process may be left; the same command, started again, must go on from the newest checkpoint and
+end with the parameters, to the bit, of a run that nothing happened to. Records are kept in --work,
+one line a fault, and not repeated. Writes benchmarks/results/faults.md. Needs root and Linux; all
+it makes is in namespaces of its own.
 """
 
 from __future__ import annotations
@@ -36,8 +39,9 @@ sys.path.insert(0, str(faults_job.ROOT / "jobs" / "lab"))
 import contained
 
 METHODS = ("overlap", "pipegcn-gf", "sylvie-a", "mixgcn")
-BOUND_SECONDS = STALL_SECONDS + 30       # from the fault to the end of the job; the machine may be busy
-START_BOUND_SECONDS = 10 * STALL_SECONDS + 30        # while ranks read and set up, they have more patience with each other
+BOUND_SECONDS = STALL_SECONDS + 30  # from the fault to the end of the job; the machine may be busy
+# while ranks read and set up, they have more patience with each other
+START_BOUND_SECONDS = 10 * STALL_SECONDS + 30
 RESUME_SECONDS = 120
 ATTEMPTS = 5                             # a fault that comes after the job's end is drawn again
 INSIDE = "HPCGCN_FAULTS_INSIDE"
@@ -63,7 +67,10 @@ class Fault:
 
 
 def draw(args: argparse.Namespace, number: int, attempt: int) -> Fault:
-    """Fault `number` of a seed. All kinds come equally often, in an order of their own in every round."""
+    """Fault `number` of a seed.
+
+    All kinds come equally often, in an order of their own in every round.
+    """
     kinds = args.kinds
     order = random.Random(f"{args.seed} {number // len(kinds)}").sample(kinds, len(kinds))
     kind, rng = order[number % len(kinds)], random.Random(f"{args.seed} {number} {attempt}")
@@ -98,10 +105,11 @@ class Bench:
         graph, parts = self.work / "graph.h5", self.work / f"graph-{n_ranks}.h5"
         with self._once("graph"):
             if not graph.exists():
-                quietly(hpcgcn("generate", "sbm", "-o", graph, "--nodes", 600, "--degree", 12, "--features", 64,
-                               "--classes", 8))
+                quietly(hpcgcn("generate", "sbm", "-o", graph, "--nodes", 600, "--degree", 12,
+                               "--features", 64, "--classes", 8))
             if not parts.exists():
-                quietly(hpcgcn("partition", graph, "-n", n_ranks, "--method", "random", "-o", parts))
+                quietly(hpcgcn("partition", graph, "-n", n_ranks, "--method", "random", "-o",
+                               parts))
         return parts
 
     def wanted(self, n_ranks: int, on_hosts: bool, method: str) -> str:
@@ -109,7 +117,8 @@ class Bench:
         key = (n_ranks, on_hosts, method)
         with self._once(key):
             if key not in self._wanted:
-                folder = self.work / f"straight-{n_ranks}-{'hosts' if on_hosts else 'memory'}-{method}"
+                folder = (self.work
+                          / f"straight-{n_ranks}-{'hosts' if on_hosts else 'memory'}-{method}")
                 shutil.rmtree(folder, ignore_errors=True)
                 job = Job(folder, self.part_file(n_ranks), n_ranks, on_hosts, method)
                 if job.wait_end(RESUME_SECONDS) != 0:
@@ -122,7 +131,7 @@ def quietly(command: list[str]):
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=faults_job.environment())
 
 
-# -- one fault ------------------------------------------------------------------------------------------------------------
+# -- one fault -------------------------------------------------------------------------------------
 
 def inject(bench: Bench, fault: Fault, folder: pathlib.Path) -> dict:
     """Do it, and look at all that follows. Returns the record."""
@@ -170,7 +179,8 @@ def consequences(job: Job, fault: Fault, kind, part_file: pathlib.Path, wanted: 
     kind.mend()
     again = Job(job.folder, part_file, fault.n_ranks, fault.on_hosts, fault.method)
     unlike = restart_problems(again, kept, wanted)
-    found = {**asdict(fault), "code": code, "seconds": round(seconds, 2), "checkpoints": kept, "ended": problems == [],
+    found = {**asdict(fault), "code": code, "seconds": round(seconds, 2), "checkpoints": kept,
+             "ended": problems == [],
              "broken": len(broken), "resumed": unlike == [], "problems": problems + broken + unlike}
     if found["problems"]:
         found |= {"said": said[-4000:], "said_again": again.said[-4000:]}
@@ -202,7 +212,8 @@ def restart_problems(job: Job, kept: int, wanted: str) -> list[str]:
     code = job.wait_end(RESUME_SECONDS)
     if code != 0:
         return [f"the next start ended with {code}"]
-    went_on = "nothing to do" in job.said or "resuming from" in job.said and "start anew" not in job.said
+    went_on = ("nothing to do" in job.said
+               or "resuming from" in job.said and "start anew" not in job.said)
     problems = [] if went_on or not kept else ["it did not go on from a checkpoint"]
     if digest(job.run_folder) != wanted:
         problems.append("other parameters than those of an uninterrupted run")
@@ -221,7 +232,7 @@ def settle(bench: Bench, args: argparse.Namespace, number: int) -> dict:
             return {"seed": args.seed, **inject(bench, fault, folder)}
         except Missed:
             continue
-        except Exception:                # noqa: BLE001 - one that cannot be told must not end the others
+        except Exception:  # noqa: BLE001 - one that cannot be told must not end the others
             return failure(args.seed, fault, traceback.format_exc())
         finally:
             subprocess.run(["umount", "--quiet", folder / "disk"], stderr=subprocess.DEVNULL)
@@ -229,23 +240,30 @@ def settle(bench: Bench, args: argparse.Namespace, number: int) -> dict:
 
 
 def failure(seed: int, fault: Fault, why: str) -> dict:
-    return {"seed": seed, **asdict(fault), "ended": False, "broken": 0, "resumed": False, "seconds": 0.0, "problems": [why]}
+    return {"seed": seed, **asdict(fault), "ended": False, "broken": 0, "resumed": False,
+            "seconds": 0.0, "problems": [why]}
 
 
-# -- all of them ----------------------------------------------------------------------------------------------------------
+# -- all of them -----------------------------------------------------------------------------------
 
 def parse_arguments(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-n", type=int, default=200, help="faults (200)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kinds", nargs="+", choices=tuple(KINDS), default=list(KINDS))
-    parser.add_argument("--methods", nargs="+", default=list(METHODS), help=f"of the jobs ({' '.join(METHODS)})")
+    parser.add_argument("--methods", nargs="+", default=list(METHODS),
+                        help=f"of the jobs ({' '.join(METHODS)})")
     parser.add_argument("--ranks", nargs="+", type=int, default=[2, 3], help="of the jobs (2 3)")
-    parser.add_argument("--jobs", type=int, default=3, help="faults at a time (3): they mostly wait")
-    parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path(tempfile.gettempdir()) / "hpcgcn-faults",
+    parser.add_argument("--jobs", type=int, default=3,
+                        help="faults at a time (3): they mostly wait")
+    parser.add_argument("--work", type=pathlib.Path,
+                        default=pathlib.Path(tempfile.gettempdir()) / "hpcgcn-faults",
                         help="folders of the jobs, and faults.jsonl")
-    parser.add_argument("--repeat", action="store_true", help="those that went wrong in an earlier call; the page tells of both")
-    parser.add_argument("--no-page", action="store_true", help="do not write benchmarks/results/faults.md")
+    parser.add_argument("--repeat", action="store_true",
+                        help="those that went wrong in an earlier call; the page tells of both")
+    parser.add_argument("--no-page", action="store_true",
+                        help="do not write benchmarks/results/faults.md")
     return parser.parse_args(argv)
 
 
@@ -253,12 +271,16 @@ def inject_all(args: argparse.Namespace) -> list[dict]:
     """All records, those of an earlier call among them."""
     args.work.mkdir(parents=True, exist_ok=True)
     listing, bench = args.work / "faults.jsonl", Bench(args.work.resolve())
-    kept = [json.loads(line) for line in listing.read_text().splitlines()] if listing.exists() else []
-    found = {r["number"]: r for r in kept if r["seed"] == args.seed and r["number"] < args.n and r["kind"] in args.kinds}
-    earlier = {number: r.get("earlier", []) + r["problems"] for number, r in found.items() if r["problems"] and args.repeat}
+    kept = [json.loads(line)
+            for line in listing.read_text().splitlines()] if listing.exists() else []
+    found = {r["number"]: r for r in kept if r["seed"] == args.seed and r["number"] < args.n
+             and r["kind"] in args.kinds}
+    earlier = {number: r.get("earlier", []) + r["problems"]
+               for number, r in found.items() if r["problems"] and args.repeat}
     missing = [number for number in range(args.n) if number not in found or number in earlier]
     with ThreadPoolExecutor(args.jobs) as pool, open(listing, "a") as file:
-        for future in as_completed([pool.submit(settle, bench, args, number) for number in missing]):
+        for future in as_completed([pool.submit(settle, bench, args, number)
+                                    for number in missing]):
             record = future.result()
             record["earlier"] = earlier.get(record["number"], [])
             found[record["number"]] = record
@@ -273,7 +295,8 @@ def tell(record: dict, done: int, total: int):
     where = f"rank {record['rank']} of {record['n_ranks']} {network}, {record['method']}"
     what = f"{record['kind']} {record['variant']}".strip()
     when = f"{record['moment']} {'again ' if record['again'] else ''}({record['after']} epochs)"
-    print(f"{done}/{total} #{record['number']} {what}, {when}, {where}: end after {record['seconds']:.1f} s, "
+    print(f"{done}/{total} #{record['number']} {what}, {when}, {where}: end after "
+          f"{record['seconds']:.1f} s, "
           + ("; ".join(record["problems"]) if record["problems"] else "resumed"), flush=True)
 
 
@@ -282,20 +305,27 @@ def page(args: argparse.Namespace, records: list[dict]):
     rows = []
     for name in [*args.kinds, "all"]:
         these = [r for r in records if name in (r["kind"], "all")]
-        rows.append([name, len(these), sum(r["ended"] for r in these), sum(r["broken"] for r in these),
-                     sum(r["resumed"] for r in these), f"{max((r['seconds'] for r in these), default=0):.1f}",
+        rows.append([name, len(these), sum(r["ended"] for r in these),
+                     sum(r["broken"] for r in these), sum(r["resumed"] for r in these),
+                     f"{max((r['seconds'] for r in these), default=0):.1f}",
                      sum(bool(r.get("earlier")) for r in these)])
-    table = markdown_table(["kind", "faults", "clean ends", "broken checkpoints", "resumed bit for bit", "longest, s", "repeated"], rows)
-    by_moment = {m: sum(r["moment"] == m for r in records) for m in ("start", "epoch", "checkpoint")}
-    text = (f"Kind, rank and moment are drawn by seed: {by_moment['start']} faults strike during start-up, "
-            f"{by_moment['epoch']} during an epoch, {by_moment['checkpoint']} while a checkpoint is written; "
-            f"{sum(r['on_hosts'] for r in records)} in jobs over TCP between lab hosts, the others in shared memory. A clean end: "
-            f"within {BOUND_SECONDS} s, or {START_BOUND_SECONDS} s during start-up (`--stall-timeout {STALL_SECONDS}`), with a "
-            f"message that names rank and host, and no process left. Longest: from the fault to the end.")
-    notes = (f"Hosts whose link is cut have tcp_retries2 at {RETRIES}: with Linux's default, mpirun takes about 7 minutes to give up "
-             f"a host after the ranks have ended the job; and it returns 0 then (Open MPI 5.0.11). If a rank is stopped before MPI "
-             f"has started, it is a rank that waits for it which is ended and named.")
-    went_wrong = [f"- {r['kind']}: {problem.strip().splitlines()[-1]}" for r in records for problem in r.get("earlier", [])]
+    table = markdown_table(["kind", "faults", "clean ends", "broken checkpoints",
+                            "resumed bit for bit", "longest, s", "repeated"], rows)
+    by_moment = {m: sum(r["moment"] == m for r in records)
+                 for m in ("start", "epoch", "checkpoint")}
+    text = (f"Kind, rank and moment are drawn by seed: {by_moment['start']} faults strike during "
+            f"start-up, {by_moment['epoch']} during an epoch, {by_moment['checkpoint']} while a "
+            f"checkpoint is written; {sum(r['on_hosts'] for r in records)} in jobs over TCP "
+            "between lab hosts, the others in shared memory. A clean end: within "
+            f"{BOUND_SECONDS} s, or {START_BOUND_SECONDS} s during start-up (`--stall-timeout "
+            f"{STALL_SECONDS}`), with a message that names rank and host, and no process left. "
+            "Longest: from the fault to the end.")
+    notes = (f"Hosts whose link is cut have tcp_retries2 at {RETRIES}: with Linux's default, "
+             "mpirun takes about 7 minutes to give up a host after the ranks have ended the job; "
+             "and it returns 0 then (Open MPI 5.0.11). If a rank is stopped before MPI has "
+             "started, it is a rank that waits for it which is ended and named.")
+    went_wrong = [f"- {r['kind']}: {problem.strip().splitlines()[-1]}" for r in records
+                  for problem in r.get("earlier", [])]
     if went_wrong:
         notes += "\n\nWhat went wrong before it was repeated:\n\n" + "\n".join(went_wrong)
     command = f"python benchmarks/faults.py -n {args.n} --seed {args.seed}"
@@ -314,17 +344,20 @@ def main(argv: list[str]) -> int:
         if not args.no_page:
             page(args, records)
         wrong = [r["number"] for r in records if r["problems"]]
-        print(f"{len(records)} faults, {len(records) - len(wrong)} as they should be" + (f"; not: {wrong}" if wrong else ""))
+        print(f"{len(records)} faults, {len(records) - len(wrong)} as they should be"
+              + (f"; not: {wrong}" if wrong else ""))
         return 1 if wrong else 0
     if os.geteuid() != 0:
-        print("benchmarks/faults.py: needs root, for the lab's hosts, mounts and control groups", file=sys.stderr)
+        print("benchmarks/faults.py: needs root, for the lab's hosts, mounts and control groups",
+              file=sys.stderr)
         return 2
     os.environ[INSIDE] = "1"
     return contained.start(lambda signals: inside(signals, argv), contained.NEW_IPC)
 
 
 def inside(signals, argv: list[str]) -> int:
-    """In a process namespace of its own; ranks that are killed leave their shared memory behind, here in a place that goes."""
+    """In a process namespace of its own; ranks that are killed leave their shared memory behind,
+    here in a place that goes."""
     contained.run("mount", "-t", "tmpfs", "faults", "/dev/shm")
     return signals.run([sys.executable, __file__, *argv])
 

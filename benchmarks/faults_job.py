@@ -1,4 +1,5 @@
-"""A short training job for benchmarks/faults.py: started on lab hosts or in shared memory, watched, and checked afterwards."""
+"""A short training job for benchmarks/faults.py: started on lab hosts or in shared memory, watched,
+and checked afterwards."""
 
 from __future__ import annotations
 
@@ -17,12 +18,12 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 LAB = ROOT / "jobs" / "lab" / "hosts"
 EPOCHS, CHECKPOINT_EVERY = 120, 10
 STALL_SECONDS = 3
-TRAIN = ["--model", "sage", "--layers", "3", "--hidden", "64", "--dropout", "0.5", "--epochs", EPOCHS, "--eval-every", "20",
-         "--checkpoint-every", CHECKPOINT_EVERY, "--threads", "1", "--stall-timeout", STALL_SECONDS, "--resume", "auto",
-         "--name", "run"]
+TRAIN = ["--model", "sage", "--layers", "3", "--hidden", "64", "--dropout", "0.5", "--epochs",
+         EPOCHS, "--eval-every", "20", "--checkpoint-every", CHECKPOINT_EVERY, "--threads", "1",
+         "--stall-timeout", STALL_SECONDS, "--resume", "auto", "--name", "run"]
 RANK_VARIABLES = (b"OMPI_COMM_WORLD_RANK", b"PMI_RANK")
 POLL_SECONDS = 0.002
-START_SECONDS = 120                      # a job that has not come to its moment by then does not get there
+START_SECONDS = 120  # a job that has not come to its moment by then does not get there
 
 
 def hpcgcn(*args) -> list[str]:
@@ -32,25 +33,33 @@ def hpcgcn(*args) -> list[str]:
 def launcher() -> list[str]:
     """MPIEXEC, or the mpiexec beside this Python, or the one on the path."""
     beside = os.path.join(os.path.dirname(sys.executable), "mpiexec")
-    return shlex.split(os.environ.get("MPIEXEC", "")) or [beside if os.path.exists(beside) else "mpiexec"]
+    return shlex.split(os.environ.get("MPIEXEC", "")) or [beside if os.path.exists(beside)
+                                                          else "mpiexec"]
 
 
 def is_hydra() -> bool:
     """Does the launcher belong to MPICH or one of its kin?"""
-    return "HYDRA" in subprocess.run([*launcher(), "--version"], capture_output=True, text=True).stdout
+    return "HYDRA" in subprocess.run([*launcher(), "--version"], capture_output=True,
+                                     text=True).stdout
 
 
 def environment() -> dict[str, str]:
     found = {**os.environ, "MPIEXEC": shlex.join(launcher()), "OMPI_ALLOW_RUN_AS_ROOT": "1",
-             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    found["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMP_NUM_THREADS": "1",
+             "OPENBLAS_NUM_THREADS": "1"}
+    found["PATH"] = (os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", "")
+                     + ":/usr/sbin:/sbin")
     return found
 
 
 class Job:
-    """One start of the command. What it writes goes to `folder`, its results to `folder`/disk/run."""
+    """One start of the command.
 
-    def __init__(self, folder: pathlib.Path, part_file: pathlib.Path, n_ranks: int, on_hosts: bool, method: str, around=()):
+    What it writes goes to `folder`, its results to `folder`/disk/run.
+    """
+
+    def __init__(self, folder: pathlib.Path, part_file: pathlib.Path, n_ranks: int, on_hosts: bool,
+                 method: str, around=()):
         """around: what stands before the command on every rank."""
         self.folder, self.on_hosts = folder, on_hosts
         self.run_folder = folder / "disk" / "run"
@@ -61,17 +70,20 @@ class Job:
         (folder / "disk").mkdir(parents=True, exist_ok=True)
         self.output = folder / f"output-{len(list(folder.glob('output-*')))}"
         with open(self.output, "wb") as output:
-            self.process = subprocess.Popen([*start, *map(str, around), *train], cwd=folder, env=environment(), stdout=output,
-                                            stderr=output, stdin=subprocess.DEVNULL, start_new_session=True)
+            self.process = subprocess.Popen([*start, *map(str, around), *train], cwd=folder,
+                                            env=environment(), stdout=output, stderr=output,
+                                            stdin=subprocess.DEVNULL, start_new_session=True)
 
-    # -- watching ---------------------------------------------------------------------------------------------------------
+    # -- watching ----------------------------------------------------------------------------------
     def ranks(self) -> dict[int, int]:
         """{rank: process id} of the ranks that run, found by what their launcher told them."""
         found = {}
         for process in self._processes():
             with contextlib.suppress(OSError, ValueError):
-                variables = dict(line.partition(b"=")[::2] for line in (process / "environ").read_bytes().split(b"\0"))
-                rank = next((int(variables[name]) for name in RANK_VARIABLES if name in variables), None)
+                variables = dict(line.partition(b"=")[::2]
+                                 for line in (process / "environ").read_bytes().split(b"\0"))
+                rank = next((int(variables[name]) for name in RANK_VARIABLES if name in variables),
+                            None)
                 if rank is not None:
                     found[rank] = int(process.name)
         return found
@@ -81,12 +93,14 @@ class Job:
         mark = str(self.folder / "disk").encode()
         for process in pathlib.Path("/proc").iterdir():
             with contextlib.suppress(OSError):
-                if process.name.isdigit() and mark in (process / "cmdline").read_bytes().split(b"\0"):
+                if (process.name.isdigit()
+                    and mark in (process / "cmdline").read_bytes().split(b"\0")):
                     yield process
 
     def lab_process(self) -> int:
         """The first process inside the lab's namespaces."""
-        return int(pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()[0])
+        return int(pathlib.Path(
+            f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()[0])
 
     def epochs_done(self) -> int:
         with contextlib.suppress(OSError):
@@ -96,7 +110,8 @@ class Job:
     def is_writing(self) -> bool:
         """Is a checkpoint being written?"""
         with contextlib.suppress(OSError):
-            return any(name.startswith(".writing-") for name in os.listdir(self.run_folder / "checkpoints"))
+            return any(name.startswith(".writing-")
+                       for name in os.listdir(self.run_folder / "checkpoints"))
         return False
 
     def wait_until(self, condition, seconds: float = START_SECONDS) -> bool:
@@ -122,7 +137,8 @@ class Job:
     def left_over(self, seconds: float = 5) -> list[int]:
         """Ranks that outlive the launcher by this long; they are ended."""
         limit = time.monotonic() + seconds
-        while (left := [int(process.name) for process in self._processes()]) and time.monotonic() < limit:
+        while (left := [int(process.name)
+                        for process in self._processes()]) and time.monotonic() < limit:
             time.sleep(0.05)
         for number in left:
             with contextlib.suppress(ProcessLookupError):
@@ -134,7 +150,7 @@ def host_of(rank: int, on_hosts: bool) -> str:
     return f"h{rank + 1}" if on_hosts else socket.gethostname()
 
 
-# -- what is left behind --------------------------------------------------------------------------------------------------
+# -- what is left behind ---------------------------------------------------------------------------
 
 def broken_checkpoints(run_folder: pathlib.Path) -> list[str]:
     """What is wrong with the checkpoints of a run: every file is opened and every array read."""
@@ -146,14 +162,17 @@ def broken_checkpoints(run_folder: pathlib.Path) -> list[str]:
     for epochs, path in checkpoint.checkpoint_folders(str(run_folder / "checkpoints")):
         try:
             snapshot = checkpoint.load(path)
-            if snapshot.epoch != epochs or not len(snapshot.parameters) == len(snapshot.m) == len(snapshot.v):
+            if (snapshot.epoch != epochs
+                or not len(snapshot.parameters) == len(snapshot.m) == len(snapshot.v)):
                 problems.append(f"{path}: sizes or epoch do not fit")
             exchanges = [name for name in os.listdir(path) if name.startswith("exchange-")]
             if exchanges and len(exchanges) != snapshot.n_ranks:
-                problems.append(f"{path}: {len(exchanges)} exchange files of {snapshot.n_ranks} ranks")
+                problems.append(f"{path}: {len(exchanges)} exchange files of {snapshot.n_ranks} "
+                                "ranks")
             for name in exchanges:
                 with h5py.File(os.path.join(path, name)) as file:
-                    file.visititems(lambda _, item: item[...] if isinstance(item, h5py.Dataset) else None)
+                    file.visititems(lambda _, item: item[...] if isinstance(item, h5py.Dataset)
+                                    else None)
         except (HpcgcnError, OSError, RuntimeError) as error:
             problems.append(f"{path}: {error}")
     return problems

@@ -1,4 +1,5 @@
-"""The faults of benchmarks/faults.py: how each is done to a job that runs, what the job must say, how it is mended."""
+"""The faults of benchmarks/faults.py: how each is done to a job that runs, what the job must say,
+how it is mended."""
 
 from __future__ import annotations
 
@@ -15,11 +16,12 @@ import time
 from faults_job import Job, host_of
 
 DISK_BYTES = 8 << 20
-CRAWL = "32kbit"                         # what a slowed link carries, for messages of 100 kB an epoch
+CRAWL = "32kbit"  # what a slowed link carries, for messages of 100 kB an epoch
 RETRIES = 5                              # of a TCP packet that is not acknowledged: about 13 s
 MEMORY_BYTES = 64 << 20                  # what a host has left when its memory is eaten up
 
-# A process that is not to be killed eats memory until the kernel has killed the other one of its group.
+# A process that is not to be killed eats memory until the kernel has killed the other one of its
+# group.
 HOG = """
 import os, sys
 open("/proc/self/oom_score_adj", "w").write("-1000")
@@ -29,7 +31,8 @@ while os.path.exists(f"/proc/{sys.argv[2]}/exe"):
     eaten.append(bytearray(os.urandom(1)) * (1 << 20))
 """
 
-# On one rank, a file that cannot be read takes the place of its part file; a root that may not read everything meets it.
+# On one rank, a file that cannot be read takes the place of its part file; a root that may not read
+# everything meets it.
 REPLACE = """
 rank=$1 broken=$2 file=$3; shift 3
 [ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = "$rank" ] || exec "$@"
@@ -89,8 +92,10 @@ class Stopped(Kind):
         os.kill(job.ranks()[self.fault.rank], signal.SIGSTOP)
 
     def unsaid(self, said):
-        # While MPI starts, ranks know of each other only through MPI: one that waited too long is ended, and named.
-        return [] if self.fault.moment == "start" and "Alarm clock" in said else super().unsaid(said)
+        # While MPI starts, ranks know of each other only through MPI: one that waited too long is
+        # ended, and named.
+        return ([] if self.fault.moment == "start"
+                and "Alarm clock" in said else super().unsaid(said))
 
 
 class NoMemory(Kind):
@@ -121,12 +126,15 @@ class OutOfMemory(Kind):
         rank = job.ranks()[self.fault.rank]
         (self.group / "cgroup.procs").write_text(str(rank))
         # It joins the group before it eats.
-        join = f"import os; open({str(self.group / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))\n"
-        self.hog = subprocess.Popen([sys.executable, "-c", join + HOG, self.folder / "hog", str(rank)])
+        join = (f"import os; open({str(self.group / 'cgroup.procs')!r}, "
+                "'w').write(str(os.getpid()))\n")
+        self.hog = subprocess.Popen([sys.executable, "-c", join + HOG, self.folder / "hog",
+                                     str(rank)])
         self.hog.wait(60)
 
     def clean(self):
-        for _ in range(100 if self.group else 0):        # a group that has just lost its last process may still be busy
+        # a group that has just lost its last process may still be busy
+        for _ in range(100 if self.group else 0):
             with contextlib.suppress(OSError):
                 self.group.rmdir()
                 return
@@ -137,21 +145,23 @@ class LinkCut(Kind):
     """The link of a rank's host goes down."""
 
     needs_hosts = True
-    code_counts = False                  # Open MPI 5.0.11 returns 0 when it has lost a host, whatever came before
+    code_counts = False  # Open MPI 5.0.11 returns 0 when it has lost a host, whatever came before
     words = ("no progress", "link")
     moments = ("epoch", "checkpoint")
 
     def strike(self, job):
-        # Once the ranks have ended the job, Open MPI's mpirun waits for the host it cannot reach, for as long as the kernel
-        # tries to get through: minutes. These hosts give up sooner.
+        # Once the ranks have ended the job, Open MPI's mpirun waits for the host it cannot reach,
+        # for as long as the kernel tries to get through: minutes. These hosts give up sooner.
         for process in job.ranks().values():
             in_network(process, "sh", "-c", f"echo {RETRIES} > /proc/sys/net/ipv4/tcp_retries2")
         in_network(job.lab_process(), "ip", "link", "set", host_of(self.fault.rank, True), "down")
 
     def unsaid(self, said):
-        # Which end of a link is to blame cannot be known: all ranks and hosts are named, or the host that the launcher lost.
+        # Which end of a link is to blame cannot be known: all ranks and hosts are named, or the
+        # host that the launcher lost.
         lost = any(f"on node h{rank + 1}" in said for rank in range(self.fault.n_ranks))
-        texts = (*(f"rank {rank} on host h{rank + 1}" for rank in range(self.fault.n_ranks)), *self.words)
+        texts = (*(f"rank {rank} on host h{rank + 1}" for rank in range(self.fault.n_ranks)),
+                 *self.words)
         return [] if lost else [text for text in texts if text not in said]
 
 
@@ -159,7 +169,8 @@ class LinkSlow(LinkCut):
     """The link of a rank's host slows to a crawl."""
 
     def strike(self, job):
-        in_network(job.lab_process(), "tc", "qdisc", "replace", "dev", host_of(self.fault.rank, True), "root", "tbf", "rate",
+        in_network(job.lab_process(), "tc", "qdisc", "replace", "dev",
+                   host_of(self.fault.rank, True), "root", "tbf", "rate",
                    CRAWL, "burst", "10000", "latency", "50ms")
 
 
@@ -170,7 +181,8 @@ class DiskFull(Kind):
 
     def prepare(self):
         (self.folder / "disk").mkdir(parents=True, exist_ok=True)
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "faults", self.folder / "disk"], check=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "faults",
+                        self.folder / "disk"], check=True)
 
     def strike(self, job):
         left = os.statvfs(self.folder / "disk")
@@ -188,8 +200,10 @@ class DiskFull(Kind):
 
     def unsaid(self, said):
         # Whoever writes first meets it.
-        names = [f"rank {rank} on host {host_of(rank, self.fault.on_hosts)}" for rank in range(self.fault.n_ranks)]
-        return [text for text in self.words if text not in said] + ([] if any(n in said for n in names) else ["rank and host"])
+        names = [f"rank {rank} on host {host_of(rank, self.fault.on_hosts)}"
+                 for rank in range(self.fault.n_ranks)]
+        return [text for text in self.words
+                if text not in said] + ([] if any(n in said for n in names) else ["rank and host"])
 
 
 class Unreadable(Kind):
@@ -200,7 +214,8 @@ class Unreadable(Kind):
 
     def prepare(self):
         data, broken = self.part_file.read_bytes(), self.folder / "broken"
-        kept = {"cut": int(len(data) * self.fault.share), "empty": 0, "forbidden": len(data)}[self.fault.variant]
+        kept = {"cut": int(len(data) * self.fault.share), "empty": 0,
+                "forbidden": len(data)}[self.fault.variant]
         broken.write_bytes(data[:kept])
         if self.fault.variant == "forbidden":
             os.chown(broken, 65534, 65534)
@@ -208,15 +223,17 @@ class Unreadable(Kind):
         (self.folder / "replace").write_text(REPLACE)
 
     def around(self):
-        return ["sh", self.folder / "replace", self.fault.rank, self.folder / "broken", self.part_file]
+        return ["sh", self.folder / "replace", self.fault.rank, self.folder / "broken",
+                self.part_file]
 
     @property
     def words(self):
         return (str(self.part_file),)
 
 
-KINDS = {"killed": Killed, "stopped": Stopped, "no memory to be had": NoMemory, "killed for its memory": OutOfMemory,
-         "link cut": LinkCut, "link at a crawl": LinkSlow, "disk full": DiskFull, "part file unreadable": Unreadable}
+KINDS = {"killed": Killed, "stopped": Stopped, "no memory to be had": NoMemory,
+         "killed for its memory": OutOfMemory, "link cut": LinkCut, "link at a crawl": LinkSlow,
+         "disk full": DiskFull, "part file unreadable": Unreadable}
 
 
 def in_network(process: int, *command: str):
@@ -229,7 +246,8 @@ def make_group() -> pathlib.Path:
     first = pathlib.Path("/sys/fs/cgroup/memory")
     group = (first if first.is_dir() else first.parent) / f"hpcgcn-faults-{secrets.token_hex(4)}"
     group.mkdir()
-    (group / ("memory.limit_in_bytes" if first.is_dir() else "memory.max")).write_text(str(MEMORY_BYTES))
+    (group / ("memory.limit_in_bytes" if first.is_dir()
+              else "memory.max")).write_text(str(MEMORY_BYTES))
     return group
 
 

@@ -3,8 +3,9 @@
     python benchmarks/import_edges.py                      100 million edges, about 1.6 GB of text; needs 6 GB of disk
     python benchmarks/import_edges.py --edges 10000000
 
-Writes a random edge list, imports it with `hpcgcn import` in a process of its own, and notes that process's peak resident
-memory, of which the part that is backed by files can be given back at any time. Writes benchmarks/results/import-edges.md.
+Writes a random edge list, imports it with `hpcgcn import` in a process of its own, and notes that
+process's peak resident memory, of which the part that is backed by files can be given back at any
+time. Writes benchmarks/results/import-edges.md.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ import numpy as np
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CHUNK = 1 << 20
-_COLUMNS = ("edges", "nodes", "kept", "file", "GB in", "GB out", "s", "s of CPU", "M edges/s", "M edges/s of CPU", "GiB allocated",
-            "GiB with mapped files")
+_COLUMNS = ("edges", "nodes", "kept", "file", "GB in", "GB out", "s", "s of CPU", "M edges/s",
+            "M edges/s of CPU", "GiB allocated", "GiB with mapped files")
 _HEAD = f"""# Importing large edge lists
 
 A random edge list of text, imported by `hpcgcn import csv`, which uses one core: `python benchmarks/import_edges.py`. Seconds are
@@ -37,11 +38,13 @@ allocated, and with the pages of files that it had mapped, which the system take
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--edges", type=int, default=100_000_000)
     parser.add_argument("--nodes", type=int, default=10_000_000)
     parser.add_argument("--gzip", action="store_true", help="import a gzip file")
-    parser.add_argument("--directed", action="store_true", help="keep the edges as they are; else every edge is added both ways")
+    parser.add_argument("--directed", action="store_true",
+                        help="keep the edges as they are; else every edge is added both ways")
     parser.add_argument("--work", default=tempfile.gettempdir())
     parser.add_argument("--results", default=os.path.join(HERE, "results"))
     return parser.parse_args()
@@ -65,7 +68,8 @@ def as_text(edges: np.ndarray) -> bytes:
 def write_edges(path: str, args: argparse.Namespace):
     """A random edge list with a header."""
     rng = np.random.default_rng(0)
-    opener = (lambda: gzip.open(path, "wb", compresslevel=1)) if args.gzip else (lambda: open(path, "wb"))
+    opener = (lambda: gzip.open(path, "wb",
+                                compresslevel=1)) if args.gzip else (lambda: open(path, "wb"))
     with opener() as file:
         file.write(b"source,target\n")
         for start in range(0, args.edges, CHUNK):
@@ -84,7 +88,9 @@ class MemoryWatch(threading.Thread):
         while True:
             try:
                 with open(f"/proc/{self.pid}/status") as file:
-                    self.anonymous = max([self.anonymous, *(int(line.split()[1]) * 1024 for line in file if line.startswith("RssAnon"))])
+                    self.anonymous = max([self.anonymous,
+                                          *(int(line.split()[1]) * 1024
+                                            for line in file if line.startswith("RssAnon"))])
             except (FileNotFoundError, ProcessLookupError):
                 return
             time.sleep(0.1)
@@ -97,7 +103,8 @@ def main():
         write_edges(path, args)
         size = os.path.getsize(path)
         output = os.path.join(folder, "g.h5")
-        command = [sys.executable, "-m", "hpcgcn", "import", "csv", path, "-o", output, "--drop-duplicates", "--split", "none",
+        command = [sys.executable, "-m", "hpcgcn", "import", "csv", path, "-o", output,
+                   "--drop-duplicates", "--split", "none",
                    *([] if args.directed else ["--undirected"])]
         began = time.perf_counter()
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -109,9 +116,11 @@ def main():
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         peak, busy = used.ru_maxrss * 1024, used.ru_utime + used.ru_stime
         written = os.path.getsize(output)
-    cells = [f"{args.edges:,}", f"{args.nodes:,}", "directed" if args.directed else "both ways", "gzip" if args.gzip else "plain",
-             f"{size / 1e9:.2f}", f"{written / 1e9:.2f}", f"{seconds:.0f}", f"{busy:.0f}", f"{args.edges / seconds / 1e6:.2f}",
-             f"{args.edges / busy / 1e6:.2f}", f"{watch.anonymous / 2**30:.2f}", f"{peak / 2**30:.2f}"]
+    cells = [f"{args.edges:,}", f"{args.nodes:,}", "directed" if args.directed else "both ways",
+             "gzip" if args.gzip else "plain", f"{size / 1e9:.2f}", f"{written / 1e9:.2f}",
+             f"{seconds:.0f}", f"{busy:.0f}", f"{args.edges / seconds / 1e6:.2f}",
+             f"{args.edges / busy / 1e6:.2f}", f"{watch.anonymous / 2**30:.2f}",
+             f"{peak / 2**30:.2f}"]
     row = "| " + " | ".join(cells) + " |\n"
     print(printed + row)
     append(os.path.join(args.results, "import-edges.md"), row)

@@ -1,11 +1,12 @@
-"""Every method on the same graph, model and ranks: accuracy over seeds, speed, bytes, and what a target accuracy costs.
+"""Every method on the same graph, model and ranks: accuracy over seeds, speed, bytes, and what a
+target accuracy costs.
 
     python benchmarks/methods.py cora                     a data set of GRAPHS below, found through HPCGCN_TEST_DATA
     python benchmarks/methods.py my.h5 --set model=gcn    any graph file
 
-One MPI job trains all configurations, so start-up is paid once; a run that is complete is not repeated, so an
-interrupted benchmark goes on where it was. Writes benchmarks/results/methods-<graph>.md, .json and .png. Takes minutes
-(Cora) to an hour (2 cores).
+One MPI job trains all configurations, so start-up is paid once; a run that is complete is not
+repeated, so an interrupted benchmark goes on where it was. Writes
+benchmarks/results/methods-<graph>.md, .json and .png. Takes minutes (Cora) to an hour (2 cores).
 """
 
 from __future__ import annotations
@@ -25,20 +26,21 @@ PER_CLASS = ["--split", "per-class", "20/30/rest", "--splits", "5"]
 
 # How each data set is imported, and settings with which plain training is good.
 GRAPHS = {
-    "cora": (["planetoid", "planetoid", "--name", "cora", "--normalise-features", "row", *PER_CLASS],
-             {"model": "gcn", "layers": 2, "hidden": 128, "weight_decay": 5e-4, "lr_schedule": "cosine",
-              "epochs": 200}),
+    "cora": (["planetoid", "planetoid", "--name", "cora", "--normalise-features", "row",
+              *PER_CLASS], {"model": "gcn", "layers": 2, "hidden": 128, "weight_decay": 5e-4,
+                            "lr_schedule": "cosine", "epochs": 200}),
     "coauthor-cs": (["npz", "npz/coauthor-cs.npz", *PER_CLASS],
-                    {"model": "gcn", "layers": 2, "hidden": 32, "weight_decay": 5e-4, "lr_schedule": "cosine",
-                     "epochs": 100}),
-    "squirrel": (["npz", "heterophilous/squirrel.npz"],
-                 {"model": "sage", "layers": 2, "hidden": 32, "lr_schedule": "cosine", "epochs": 120}),
+                    {"model": "gcn", "layers": 2, "hidden": 32, "weight_decay": 5e-4,
+                     "lr_schedule": "cosine", "epochs": 100}),
+    "squirrel": (["npz", "heterophilous/squirrel.npz"], {"model": "sage", "layers": 2, "hidden": 32,
+                                                         "lr_schedule": "cosine", "epochs": 120}),
     "amazon-photo": (["npz", "npz/amazon-photo.npz", *PER_CLASS],
                      {"model": "gcn", "layers": 3, "hidden": 64, "norm": "yes", "precompute": "yes",
                       "lr_schedule": "cosine", "epochs": 100}),
 }
 
-# Beside the presets: what error feedback, residual coding, bias correction and more of the nodes add.
+# Beside the presets: what error feedback, residual coding, bias correction and more of the nodes
+# add.
 EXTRAS = {
     "sylvie-s, feedback": {"method": "sylvie-s", "error_feedback": True, "rounding": "nearest"},
     "sylvie-a, feedback": {"method": "sylvie-a", "error_feedback": True, "rounding": "nearest"},
@@ -49,18 +51,22 @@ EXTRAS = {
 
 
 def variants(wanted: list[str] | None) -> dict[str, dict]:
-    """{label: settings} of every preset and extra, or of those asked for; `vanilla` is always there."""
+    """{label: settings} of every preset and extra, or of those asked for; `vanilla` is always
+    there."""
     from hpcgcn.exchange.presets import PRESETS
     # The partition family: feature parallelism is exact and has a benchmark of its own.
-    known = {name: {"method": name} for name, preset in PRESETS.items() if "parallel" not in preset.settings} | EXTRAS
+    known = {name: {"method": name}
+             for name, preset in PRESETS.items() if "parallel" not in preset.settings} | EXTRAS
     for name in wanted or []:
         if name not in known:
             sys.exit(f"no variant '{name}': choose among {'; '.join(known)}")
-    return {name: known[name] for name in known if not wanted or name in wanted or name == "vanilla"}
+    return {name: known[name]
+            for name in known if not wanted or name in wanted or name == "vanilla"}
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("graph", help=f"a graph file, or one of {', '.join(GRAPHS)}")
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--seeds", type=int, default=5, help="runs of each method (5)")
@@ -68,9 +74,12 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--model")
     parser.add_argument("--eval-every", type=int, default=5)
-    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="further settings, as in TOML")
-    parser.add_argument("--target", type=float, default=0.99, help="target as a share of vanilla's accuracy (0.99)")
-    parser.add_argument("--results", default=os.path.join(HERE, "results"), help="where the tables go")
+    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE",
+                        help="further settings, as in TOML")
+    parser.add_argument("--target", type=float, default=0.99,
+                        help="target as a share of vanilla's accuracy (0.99)")
+    parser.add_argument("--results", default=os.path.join(HERE, "results"),
+                        help="where the tables go")
     parser.add_argument("--work", default=os.path.join(tempfile.gettempdir(), "hpcgcn-methods"),
                         help="graphs and run folders")
     parser.add_argument("--worker", metavar="JOBS", help=argparse.SUPPRESS)
@@ -81,7 +90,8 @@ def settings_of(args) -> dict:
     """The settings that all variants share: the graph's, then those of the command line."""
     import tomllib
     settings = dict(GRAPHS.get(args.graph, (None, {}))[1])
-    settings |= {key: getattr(args, key) for key in ("epochs", "model") if getattr(args, key) is not None}
+    settings |= {key: getattr(args, key)
+                 for key in ("epochs", "model") if getattr(args, key) is not None}
     for text in args.set:
         key, _, value = text.partition("=")
         try:
@@ -102,29 +112,34 @@ def graph_file(args) -> str:
         sys.exit("set HPCGCN_TEST_DATA to the folder of the data sets, or give a graph file")
     os.makedirs(args.work, exist_ok=True)
     kind, source, *options = GRAPHS[args.graph][0]
-    subprocess.run([sys.executable, "-m", "hpcgcn", "import", kind, os.path.join(root, source), *options, "-o", target],
-                   check=True)
+    subprocess.run([sys.executable, "-m", "hpcgcn", "import", kind, os.path.join(root, source),
+                    *options, "-o", target], check=True)
     store_sparse(target)
     return target
 
 
 def store_sparse(path: str):
-    """Rewrite a graph whose features are nearly all zero with sparse rows: a hundred times less to multiply."""
+    """Rewrite a graph whose features are nearly all zero with sparse rows: a hundred times less to
+    multiply."""
     import numpy as np
 
     from hpcgcn.graph.data import SparseRows
     from hpcgcn.graph.store import read_graph, write_graph
     graph = read_graph(path)
-    if isinstance(graph.features, SparseRows) or np.count_nonzero(graph.features) > 0.05 * graph.features.size:
+    if isinstance(graph.features,
+                  SparseRows) or np.count_nonzero(graph.features) > 0.05 * graph.features.size:
         return
     rows, columns = np.nonzero(graph.features)
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=graph.n_nodes))]).astype(np.int64)
-    graph.features = SparseRows(indptr, columns.astype(np.int32), graph.features[rows, columns], graph.n_features)
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=graph.n_nodes))]).astype(
+        np.int64)
+    graph.features = SparseRows(indptr, columns.astype(np.int32), graph.features[rows, columns],
+                                graph.n_features)
     write_graph(path, graph, command="benchmarks/methods.py")
 
 
 def make_jobs(args, path: str) -> list[dict]:
-    """One training run a variant and seed; a file with several splits uses another one for each seed."""
+    """One training run a variant and seed; a file with several splits uses another one for each
+    seed."""
     from hpcgcn.graph.store import header
     n_splits = int(header(path).get("n_splits", 1))
     stem = os.path.splitext(os.path.basename(path))[0]
@@ -141,7 +156,10 @@ def make_jobs(args, path: str) -> list[dict]:
 
 
 def work(jobs_path: str, path: str):
-    """What every rank does: all jobs, one after the other. A run that fails is noted and the rest go on."""
+    """What every rank does: all jobs, one after the other.
+
+    A run that fails is noted and the rest go on.
+    """
     from hpcgcn.config import make_config
     from hpcgcn.errors import HpcgcnError
     from hpcgcn.mpi.world import on_root, world
@@ -153,21 +171,25 @@ def work(jobs_path: str, path: str):
         if on_root(comm, is_complete, run_folder(job), config):
             continue
         config = config.replace(overwrite=True)
-        # What a run that failed left in flight must not reach the next one: each has messages of its own.
+        # What a run that failed left in flight must not reach the next one: each has messages of
+        # its own.
         own = comm.Dup()
         try:
             result = train_model(path, config, own)
             if result.exit_code:
-                sys.exit(result.exit_code)          # asked to stop: all ranks are, and the run will be repeated
+                # asked to stop: all ranks are, and the run will be repeated
+                sys.exit(result.exit_code)
             on_root(comm, forget_failure, run_folder(job))
             summary = result.summary
-            outcome = f"test {summary['best']['test']:.4f}, {1000 * summary['seconds_per_epoch']:.1f} ms/epoch"
+            outcome = (f"test {summary['best']['test']:.4f}, "
+                       f"{1000 * summary['seconds_per_epoch']:.1f} ms/epoch")
             own.Free()
         except HpcgcnError as error:
             outcome = f"FAILED: {error}"
             on_root(comm, note_failure, run_folder(job), str(error), config)
         if comm.rank == 0:
-            print(f"[{number + 1}/{len(jobs)}] {job['label']}, seed {job['seed']}: {outcome}", flush=True)
+            print(f"[{number + 1}/{len(jobs)}] {job['label']}, seed {job['seed']}: {outcome}",
+                  flush=True)
 
 
 def run_folder(job: dict) -> str:
@@ -234,7 +256,8 @@ def launch(args, jobs: list[dict], path: str):
 def idle_sleep(folder: str) -> dict[str, str]:
     """Environment in which waiting ranks sleep; empty without a C compiler."""
     library = os.path.join(folder, "idle_sleep.so")
-    built = subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, os.path.join(HERE, "idle_sleep.c")])
+    built = subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library,
+                            os.path.join(HERE, "idle_sleep.c")])
     return {"LD_PRELOAD": library} if built.returncode == 0 else {}
 
 

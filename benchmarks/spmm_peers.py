@@ -1,8 +1,9 @@
-"""The peers of spmm.py, under an interpreter that has them: answers questions on standard input, one JSON a line.
+"""The peers of spmm.py, under an interpreter that has them: answers questions on standard input,
+one JSON a line.
 
-Started by spmm.py as `PYTHON spmm_peers.py FOLDER`; FOLDER holds indptr.npy, indices.npy and for each width D asked for
-x-D.npy. A question is {"width": D} to load x (answer: the contenders' results' largest deviation from SciPy's) or
-{"run": NAME} to multiply once (answer: seconds).
+Started by spmm.py as `PYTHON spmm_peers.py FOLDER`; FOLDER holds indptr.npy, indices.npy and for
+each width D asked for x-D.npy. A question is {"width": D} to load x (answer: the contenders'
+results' largest deviation from SciPy's) or {"run": NAME} to multiply once (answer: seconds).
 """
 
 import json
@@ -18,7 +19,8 @@ def torch_csr(indptr, indices):
     import torch
     torch.set_num_threads(1)
     n = len(indptr) - 1
-    matrix = torch.sparse_csr_tensor(torch.from_numpy(indptr), torch.from_numpy(indices.astype(np.int64)),
+    matrix = torch.sparse_csr_tensor(torch.from_numpy(indptr),
+                                     torch.from_numpy(indices.astype(np.int64)),
                                      torch.ones(len(indices)), size=(n, n))
     return torch.from_numpy, lambda x: matrix @ x, lambda y: y.numpy()
 
@@ -27,17 +29,19 @@ def dgl_sum(indptr, indices):
     import dgl
     import torch
     torch.set_num_threads(1)
-    graph = dgl.graph(("csc", (torch.from_numpy(indptr), torch.from_numpy(indices.astype(np.int64)), torch.tensor([]))),
-                      num_nodes=len(indptr) - 1).int()
-    # DGL 1.1.3 crashes at 512 columns and more in its fast path (libxsmm), and is several times slower without it: a
-    # wide x is multiplied in slices, cut and joined off the clock.
-    return (lambda x: [torch.from_numpy(np.ascontiguousarray(x[:, k:k + 256])) for k in range(0, x.shape[1], 256)],
+    graph = dgl.graph(("csc", (torch.from_numpy(indptr), torch.from_numpy(indices.astype(np.int64)),
+                               torch.tensor([]))), num_nodes=len(indptr) - 1).int()
+    # DGL 1.1.3 crashes at 512 columns and more in its fast path (libxsmm), and is several times
+    # slower without it: a wide x is multiplied in slices, cut and joined off the clock.
+    return (lambda x: [torch.from_numpy(np.ascontiguousarray(x[:, k:k + 256]))
+                       for k in range(0, x.shape[1], 256)],
             lambda parts: [dgl.ops.copy_u_sum(graph, part) for part in parts],
             lambda parts: torch.cat(parts, dim=1).numpy())
 
 
 def load_peers(indptr, indices):
-    """name -> (how to bring x over, to multiply, to bring the result back); what cannot be imported is left out."""
+    """name -> (how to bring x over, to multiply, to bring the result back); what cannot be imported
+    is left out."""
     peers, missing = {}, {}
     for name, make in (("torch CSR", torch_csr), ("DGL", dgl_sum)):
         try:
@@ -50,7 +54,7 @@ def load_peers(indptr, indices):
 def main(folder):
     warnings.simplefilter("ignore")
     answers = sys.stdout
-    sys.stdout = sys.stderr                     # what packages print on import must not look like an answer
+    sys.stdout = sys.stderr  # what packages print on import must not look like an answer
     indptr, indices = np.load(f"{folder}/indptr.npy"), np.load(f"{folder}/indices.npy")
     matrix = sp.csr_matrix((np.ones(len(indices), np.float32), indices, indptr))
     peers, missing = load_peers(indptr, indices)

@@ -1,8 +1,10 @@
-"""Compile every kernel for real, on a machine without a GPU: NVRTC to machine code, with what ptxas says about it.
+"""Compile every kernel for real, on a machine without a GPU: NVRTC to machine code, with what ptxas
+says about it.
 
     python cuda/resources.py            compile for all architectures, write RESOURCES.md beside this file
 
-Needs cupy-cuda12x and nvidia-cuda-nvrtc-cu12 (the extra `cuda-test`); takes about a minute on two cores.
+Needs cupy-cuda12x and nvidia-cuda-nvrtc-cu12 (the extra `cuda-test`); takes about a minute on two
+cores.
 """
 
 from __future__ import annotations
@@ -38,17 +40,23 @@ def nvrtc_version() -> str:
     return ".".join(map(str, nvrtc.getVersion()))
 
 
-def compile_module(file: str, names: tuple[str, ...], architecture: int) -> tuple[dict[str, Usage], str]:
-    """Machine code for one architecture; returns the usage of each kernel by name expression, and the PTX."""
+def compile_module(file: str, names: tuple[str, ...],
+                   architecture: int) -> tuple[dict[str, Usage], str]:
+    """Machine code for one architecture.
+
+    Returns the usage of each kernel by name expression, and the PTX.
+    """
     from cupy_backends.cuda.libs import nvrtc
     program = nvrtc.createProgram((SOURCES / file).read_text(), file, [], [])
     try:
         for name in names:
             nvrtc.addNameExpression(program, name)
         try:
-            nvrtc.compileProgram(program, [*compile_options(), f"-arch=sm_{architecture}", "--ptxas-options=-v"])
+            nvrtc.compileProgram(program, [*compile_options(), f"-arch=sm_{architecture}",
+                                           "--ptxas-options=-v"])
         except nvrtc.NVRTCError as error:
-            raise RuntimeError(f"{file} for sm_{architecture}: {error}\n{nvrtc.getProgramLog(program)}") from None
+            raise RuntimeError(f"{file} for sm_{architecture}: "
+                               f"{error}\n{nvrtc.getProgramLog(program)}") from None
         if not nvrtc.getCUBIN(program):
             raise RuntimeError(f"{file} for sm_{architecture}: no machine code")
         usage = parse(nvrtc.getProgramLog(program))
@@ -83,10 +91,12 @@ def _task(arguments):
 
 def compile_all(architectures=ARCHITECTURES) -> dict[tuple[str, int], Usage]:
     """Usage of every kernel on every architecture."""
-    tasks = [(file, names, architecture) for architecture in architectures for file, names in MODULES]
+    tasks = [(file, names, architecture) for architecture in architectures
+             for file, names in MODULES]
     result = {}
     # Fresh processes, not forks: a process that calls this may have threads of MPI or BLAS.
-    with ProcessPoolExecutor(max_workers=2, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(max_workers=2,
+                             mp_context=multiprocessing.get_context("spawn")) as pool:
         for architecture, usage in pool.map(_task, tasks):
             result.update({(name, architecture): u for name, u in usage.items()})
     return result
@@ -96,16 +106,18 @@ def table(usage: dict[tuple[str, int], Usage], version: str) -> str:
     """The page: registers a thread and static shared memory, kernel by kernel."""
     spilled = sorted({name for (name, _), u in usage.items() if u.spilled_bytes or u.stack_bytes})
     lines = ["# What the kernels need", "",
-             f"Written by `python cuda/resources.py` with NVRTC {version}; not edited by hand. Registers a thread and static",
-             "shared memory a block, as ptxas reports them. "
-             + (f"Spills or local memory: {', '.join(spilled)}." if spilled else "No kernel spills or uses local memory."),
-             "", "| kernel | " + " | ".join(f"sm_{a}" for a in ARCHITECTURES) + " | shared (bytes) |",
+             f"Written by `python cuda/resources.py` with NVRTC {version}; not edited by hand. "
+             "Registers a thread and static", "shared memory a block, as ptxas reports them. "
+             + (f"Spills or local memory: {', '.join(spilled)}." if spilled
+                else "No kernel spills or uses local memory."), "",
+             "| kernel | " + " | ".join(f"sm_{a}" for a in ARCHITECTURES) + " | shared (bytes) |",
              "|---|" + "---:|" * (len(ARCHITECTURES) + 1)]
     for file in dict.fromkeys(file for file, _ in MODULES):
         lines.append(f"| **{file}** |" + " |" * (len(ARCHITECTURES) + 1))
         for name in (n for f, names in MODULES if f == file for n in names):
             registers = " | ".join(str(usage[name, a].registers) for a in ARCHITECTURES)
-            lines.append(f"| `{name}` | {registers} | {max(usage[name, a].shared_bytes for a in ARCHITECTURES)} |")
+            lines.append(f"| `{name}` | {registers} | "
+                         f"{max(usage[name, a].shared_bytes for a in ARCHITECTURES)} |")
     return "\n".join(lines) + "\n"
 
 

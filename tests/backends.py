@@ -1,4 +1,7 @@
-"""The backends that the one suite of operations runs over. A new one is one more line in BACKENDS."""
+"""The backends that the one suite of operations runs over.
+
+A new one is one more line in BACKENDS.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ from hpcgcn.backend.reference import ReferenceBackend
 
 @functools.cache            # finding BLAS to set its threads takes longer than most tests
 def native(isa: str) -> Backend:
-    """The native backend at one instruction set level, or a skip that says why it cannot run here."""
+    """The native backend at one instruction set level, or a skip that says why it cannot run
+    here."""
     from hpcgcn.backend import native as module
     usable, reason = module.available()
     if not usable:
@@ -26,7 +30,8 @@ def native(isa: str) -> Backend:
 
 
 def cuda() -> Backend:
-    """The CUDA backend on its stand-in: ENVIRONMENT chooses that, and the order in which threads run."""
+    """The CUDA backend on its stand-in: ENVIRONMENT chooses that, and the order in which threads
+    run."""
     if shutil.which("g++") is None:
         pytest.skip("no g++ to compile CUDA sources for the CPU")
     from hpcgcn.backend.cuda import CudaBackend
@@ -85,8 +90,9 @@ def widths(backend: str) -> tuple[int, ...]:
 def backends(thread_orders: bool = False, instruction_sets: bool = True) -> list[str]:
     """The backends that a test runs on.
 
-    The order in which CUDA threads run matters only to kernels with barriers or shuffles (`thread_orders`), the
-    instruction set only to operations that are compiled for each of them. A real GPU is tried if HPCGCN_TEST_GPU=1.
+    The order in which CUDA threads run matters only to kernels with barriers or shuffles
+    (`thread_orders`), the instruction set only to operations that are compiled for each of them. A
+    real GPU is tried if HPCGCN_TEST_GPU=1.
     """
     left_out = set() if thread_orders else {"cuda-ascending", "cuda-shuffled"}
     left_out |= set() if instruction_sets else {"native-avx2", "native-avx512", "cuda-aligned"}
@@ -94,11 +100,13 @@ def backends(thread_orders: bool = False, instruction_sets: bool = True) -> list
     return [name for name in BACKENDS if name not in left_out]
 
 
-CANARY_ITEMS, CANARY_BYTE = 13, 0xA5    # an odd number of items, so that arrays are aligned to no more than an item
+# an odd number of items, so that arrays are aligned to no more than an item
+CANARY_ITEMS, CANARY_BYTE = 13, 0xA5
 
 
 class Arena:
-    """Arrays on a backend with canaries on both sides; `check` finds stray writes to any of them."""
+    """Arrays on a backend with canaries on both sides; `check` finds stray writes to any of
+    them."""
 
     def __init__(self, backend: Backend, guard_items: int = CANARY_ITEMS):
         self.backend = backend
@@ -106,7 +114,8 @@ class Arena:
         self.whole = []
 
     def put(self, values, dtype=None):
-        """A copy of `values` on the backend; floats become the backend's type unless a dtype is given."""
+        """A copy of `values` on the backend; floats become the backend's type unless a dtype is
+        given."""
         values = np.asarray(values)
         if dtype is None:
             dtype = self.backend.dtype if values.dtype.kind == "f" else values.dtype
@@ -123,10 +132,12 @@ class Arena:
     def garbage(self, shape, dtype=None):
         """An output array full of NaN (or of the largest integer), for what must be overwritten."""
         dtype = np.dtype(dtype or self.backend.dtype)
-        return self.put(np.full(shape, np.nan if dtype.kind == "f" else np.iinfo(dtype).max, dtype), dtype)
+        return self.put(np.full(shape, np.nan if dtype.kind == "f" else np.iinfo(dtype).max, dtype),
+                        dtype)
 
     def csr(self, csr, **scales):
-        """A handle from (indptr, indices, n_columns); scales are host arrays, of the backend's type."""
+        """A handle from (indptr, indices, n_columns); scales are host arrays, of the backend's
+        type."""
         indptr, indices, n_columns = csr
         scales = {name: None if value is None else np.asarray(value, self.backend.dtype)
                   for name, value in scales.items()}
@@ -137,13 +148,16 @@ class Arena:
         for whole in self.whole:
             host = np.array(self.backend.to_host(whole))
             for guard in (host[:self.guard_items], host[-self.guard_items:]):
-                assert (guard.view(np.uint8) == CANARY_BYTE).all(), "a kernel wrote outside its array"
+                assert (guard.view(np.uint8)
+                        == CANARY_BYTE).all(), "a kernel wrote outside its array"
 
 
 def close(actual, expected, bound=None, terms=1):
-    """Assert |actual - expected| <= (terms + 8) roundings of `bound`, the sum of the terms' magnitudes.
+    """Assert |actual - expected| <= (terms + 8) roundings of `bound`, the sum of the terms'
+    magnitudes.
 
-    The roundings are those of actual's type: a sum of n numbers in any order errs by at most n of them.
+    The roundings are those of actual's type: a sum of n numbers in any order errs by at most n of
+    them.
     """
     bound = np.abs(expected) if bound is None else bound
     epsilon = np.finfo(actual.dtype).eps

@@ -1,9 +1,12 @@
-"""The models and settings whose gradients are checked: every branch of the builder, forward and backward."""
+"""The models and settings whose gradients are checked: every branch of the builder, forward and
+backward."""
 
 from __future__ import annotations
 
-WIDE, NARROW = 9, 5       # wider and narrower than the 6 features: the order of aggregation and transform changes
-BASE = {"layers": 3, "hidden": NARROW, "dropout": 0.5, "seed": 3, "dtype": "float64", "method": "overlap"}
+# wider and narrower than the 6 features: the order of aggregation and transform changes
+WIDE, NARROW = 9, 5
+BASE = {"layers": 3, "hidden": NARROW, "dropout": 0.5, "seed": 3, "dtype": "float64",
+        "method": "overlap"}
 
 # name: (what differs in the graph, what differs in the settings)
 CASES: dict[str, tuple[dict, dict]] = {}
@@ -20,21 +23,24 @@ for model in ("gcn", "sage"):
     case(f"{model}-transform-first-norm", model=model, norm="yes", precompute="no")
     case(f"{model}-aggregate-first", model=model, norm="no", precompute="no", hidden=WIDE)
     case(f"{model}-aggregate-first-norm", model=model, norm="yes", precompute="no", hidden=WIDE)
-    case(f"{model}-widening-to-classes", {"n_classes": 11}, model=model, norm="yes", precompute="no")
-    case(f"{model}-equal-widths", {"n_classes": NARROW, "n_features": NARROW}, model=model, norm="no", precompute="no",
-         layers=4)
+    case(f"{model}-widening-to-classes", {"n_classes": 11}, model=model, norm="yes",
+         precompute="no")
+    case(f"{model}-equal-widths", {"n_classes": NARROW, "n_features": NARROW}, model=model,
+         norm="no", precompute="no", layers=4)
     case(f"{model}-sparse", {"sparse": True}, model=model, norm="no")
     case(f"{model}-sparse-norm", {"sparse": True}, model=model, norm="yes", hidden=WIDE)
     case(f"{model}-sparse-precomputed", {"sparse": True}, model=model, norm="no", precompute="yes")
     case(f"{model}-trailing-linear", model=model, norm="yes", layers=4, linear_layers=2)
-    case(f"{model}-trailing-linear-many", {"n_classes": NARROW}, model=model, norm="no", layers=6, linear_layers=5,
-         precompute="no")
-    case(f"{model}-trailing-linear-sparse", {"sparse": True}, model=model, norm="no", linear_layers=1)
+    case(f"{model}-trailing-linear-many", {"n_classes": NARROW}, model=model, norm="no", layers=6,
+         linear_layers=5, precompute="no")
+    case(f"{model}-trailing-linear-sparse", {"sparse": True}, model=model, norm="no",
+         linear_layers=1)
     case(f"{model}-one-layer", model=model, layers=1, precompute="no")
     case(f"{model}-one-layer-precomputed", model=model, layers=1)
     case(f"{model}-multilabel", {"multilabel": True}, model=model)
     case(f"{model}-directed", {"directed": True}, model=model, norm="yes", precompute="no")
-    case(f"{model}-directed-wide", {"directed": True}, model=model, norm="no", precompute="no", hidden=WIDE)
+    case(f"{model}-directed-wide", {"directed": True}, model=model, norm="no", precompute="no",
+         hidden=WIDE)
     case(f"{model}-no-dropout", model=model, dropout=0.0)
 case("gcn-without-self-loops", model="gcn", self_loops="no", precompute="no")
 case("sage-with-self-loops", model="sage", self_loops="yes", precompute="no")

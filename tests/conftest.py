@@ -1,6 +1,9 @@
-"""Shared by all tests. The folder of this file is on the import path: `from launch import launch` works in every test.
+"""Shared by all tests.
 
-A test that imports from `launch` or `many_runs` starts MPI jobs and is marked `jobs`; what else starts some says so itself.
+The folder of this file is on the import path: `from launch import launch` works in every test.
+
+A test that imports from `launch` or `many_runs` starts MPI jobs and is marked `jobs`; what else
+starts some says so itself.
 """
 
 import pytest
@@ -11,7 +14,8 @@ LAUNCHERS = {"launch", "many_runs"}
 def pytest_collection_modifyitems(config, items):
     """Mark what starts jobs; where tests run side by side, begin with the long ones."""
     for item in items:
-        if any(getattr(value, "__module__", None) in LAUNCHERS for value in vars(item.module).values()):
+        if any(getattr(value, "__module__", None) in LAUNCHERS
+               for value in vars(item.module).values()):
             item.add_marker("jobs")
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: item.get_closest_marker("slow") is None)

@@ -1,10 +1,14 @@
-"""Starting a program on several ranks from a test: `launch(2, ["hpcgcn", "train", ...])`. A hang fails, it never blocks.
+"""Starting a program on several ranks from a test: `launch(2, ["hpcgcn", "train", ...])`.
 
-With HPCGCN_TEST_HOSTS=2 in the environment the ranks are on that many lab hosts and talk over TCP (`make test-lab`).
+A hang fails, it never blocks.
+
+With HPCGCN_TEST_HOSTS=2 in the environment the ranks are on that many lab hosts and talk over TCP
+(`make test-lab`).
 
 As a program, for tests that run on all ranks of one job:
 
-    python tests/launch.py RANKS SECONDS python -m pytest --with-mpi tests/communication/test_mpi_halo.py
+    python tests/launch.py RANKS SECONDS python -m pytest --with-mpi
+        tests/communication/test_mpi_halo.py
 """
 
 from __future__ import annotations
@@ -41,13 +45,15 @@ class Outcome:
 
     def check(self) -> Outcome:
         """Fail the test, with what the job said, unless it ended well."""
-        assert self.code == 0, f"exit code {self.code}\n{self.stdout[-3000:]}\n{self.stderr[-6000:]}"
+        assert self.code == 0, ("exit code "
+                                f"{self.code}\n{self.stdout[-3000:]}\n{self.stderr[-6000:]}")
         return self
 
 
 @functools.cache
 def mpiexec() -> tuple[str, ...]:
-    """The launcher: the environment variable MPIEXEC, or the mpiexec beside this Python, or the one on the path."""
+    """The launcher: the environment variable MPIEXEC, or the mpiexec beside this Python, or the one
+    on the path."""
     given = os.environ.get("MPIEXEC")
     if given:
         return tuple(shlex.split(given))
@@ -66,7 +72,8 @@ def is_open_mpi() -> bool:
 
 
 def rank_environment(extra: dict[str, str] | None = None) -> dict[str, str]:
-    """The environment of a job: this Python's commands first, one BLAS thread a rank, leave to run as root if we are."""
+    """The environment of a job: this Python's commands first, one BLAS thread a rank, leave to run
+    as root if we are."""
     env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     env["PATH"] = os.path.dirname(sys.executable) + os.pathsep + env.get("PATH", "")
     if os.geteuid() == 0:
@@ -89,37 +96,47 @@ def n_hosts(n_ranks: int) -> int:
 def command(n_ranks: int, args: list) -> list[str]:
     """The whole command line of a job."""
     if n_hosts(n_ranks):
-        return [LAB, "--hosts", str(n_hosts(n_ranks)), "--ranks", str(n_ranks), "--", *map(os.fspath, args)]
+        return [LAB, "--hosts", str(n_hosts(n_ranks)), "--ranks", str(n_ranks), "--",
+                *map(os.fspath, args)]
     oversubscribe = ["--oversubscribe"] if is_open_mpi() else []
     return [*mpiexec(), *oversubscribe, "-n", str(n_ranks), *map(os.fspath, args)]
 
 
-def start(n_ranks: int, args: list, *, cwd=None, env=None, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
+def start(n_ranks: int, args: list, *, cwd=None, env=None, stdout=subprocess.DEVNULL,
+          stderr=subprocess.DEVNULL):
     """The job as a Popen object, in a session of its own; end it with `end`."""
-    environment = patient_environment(n_ranks) | (lab_environment(env) if n_hosts(n_ranks) else rank_environment(env))
-    return subprocess.Popen(command(n_ranks, args), cwd=cwd, env=environment, stdout=stdout, stderr=stderr,
-                            stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=end_with_parent)
+    environment = patient_environment(n_ranks) | (lab_environment(env) if n_hosts(n_ranks)
+                                                  else rank_environment(env))
+    return subprocess.Popen(command(n_ranks, args), cwd=cwd, env=environment, stdout=stdout,
+                            stderr=stderr, stdin=subprocess.DEVNULL, start_new_session=True,
+                            preexec_fn=end_with_parent)
 
 
 def ranks_of(mark: str) -> list[int]:
-    """Process ids of the ranks of a job that run, in order of rank: those with `mark` among their arguments."""
+    """Process ids of the ranks of a job that run, in order of rank: those with `mark` among their
+    arguments."""
     found = {}
     for process in pathlib.Path("/proc").iterdir():
         with contextlib.suppress(OSError, ValueError):
-            if process.name.isdigit() and mark.encode() in (process / "cmdline").read_bytes().split(b"\0"):
-                variables = dict(line.partition(b"=")[::2] for line in (process / "environ").read_bytes().split(b"\0"))
-                found |= {int(variables[name]): int(process.name) for name in RANK_VARIABLES if name in variables}
+            if (process.name.isdigit()
+                and mark.encode() in (process / "cmdline").read_bytes().split(b"\0")):
+                variables = dict(line.partition(b"=")[::2]
+                                 for line in (process / "environ").read_bytes().split(b"\0"))
+                found |= {int(variables[name]): int(process.name)
+                          for name in RANK_VARIABLES if name in variables}
     return [found[rank] for rank in sorted(found)]
 
 
 def end_with_parent():
-    """Called in the child: if the tests are killed, their jobs are asked to end (Linux; elsewhere they are not)."""
+    """Called in the child: if the tests are killed, their jobs are asked to end (Linux; elsewhere
+    they are not)."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def end(process: subprocess.Popen):
-    """End a job that was started here, its ranks first: the launcher takes them with it if it is asked."""
+    """End a job that was started here, its ranks first: the launcher takes them with it if it is
+    asked."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         if process.poll() is None:
             os.killpg(process.pid, number)
@@ -129,8 +146,10 @@ def end(process: subprocess.Popen):
                 continue
 
 
-def launch(n_ranks: int, args: list, *, timeout: float = 120, cwd=None, env: dict[str, str] | None = None) -> Outcome:
-    """Run a program on n ranks and wait for its end; no end within `timeout` seconds fails the test."""
+def launch(n_ranks: int, args: list, *, timeout: float = 120, cwd=None,
+           env: dict[str, str] | None = None) -> Outcome:
+    """Run a program on n ranks and wait for its end; no end within `timeout` seconds fails the
+    test."""
     # Files, not pipes: a rank that outlives its launcher would keep a pipe open, and us waiting.
     with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr:
         process = start(n_ranks, args, cwd=cwd, env=env, stdout=stdout, stderr=stderr)
@@ -146,7 +165,8 @@ def launch(n_ranks: int, args: list, *, timeout: float = 120, cwd=None, env: dic
             file.seek(0)
             texts.append(file.read())
     if hung:
-        pytest.fail(f"{n_ranks} ranks of {args} hang: no end after {timeout} s\n{texts[0][-3000:]}\n{texts[1][-3000:]}")
+        pytest.fail(f"{n_ranks} ranks of {args} hang: no end after {timeout} "
+                    f"s\n{texts[0][-3000:]}\n{texts[1][-3000:]}")
     return Outcome(process.returncode, *texts)
 
 
@@ -156,7 +176,8 @@ def main(n_ranks: str, seconds: str, *args: str) -> int:
     try:
         return process.wait(float(seconds))
     except subprocess.TimeoutExpired:
-        print(f"{n_ranks} ranks of {shlex.join(args)} hang: no end after {seconds} s", file=sys.stderr)
+        print(f"{n_ranks} ranks of {shlex.join(args)} hang: no end after {seconds} s",
+              file=sys.stderr)
         return 124
     finally:
         end(process)

@@ -1,9 +1,11 @@
-"""Many whole runs in one MPI job, since starting a job costs more than a short run: a program, and the call that starts it.
+"""Many whole runs in one MPI job, since starting a job costs more than a short run: a program, and
+the call that starts it.
 
     results = run_many(3, [job("a", "g.h5", method="pipegcn"), ...], folder)
     results["a"]["losses"]
 
-Every run goes through `train_model`, as the command line does; what a user would read in its folder comes back.
+Every run goes through `train_model`, as the command line does; what a user would read in its folder
+comes back.
 """
 
 from __future__ import annotations
@@ -15,22 +17,32 @@ import os
 import shutil
 import sys
 
-SHORT = {"threads": 1, "quiet": True, "epochs": 12, "hidden": 16, "eval_every": 0, "checkpoint_every": 0, "layers": 3}
+SHORT = {"threads": 1, "quiet": True, "epochs": 12, "hidden": 16, "eval_every": 0,
+         "checkpoint_every": 0, "layers": 3}
 
 
 def job(label: str, source, *, forget_after: int | None = None, **settings) -> dict:
-    """One run. `forget_after`: first throw away all checkpoints after that epoch, as if the job had died before them."""
-    return {"label": label, "source": str(source), "forget_after": forget_after, "settings": SHORT | {"name": label} | settings}
+    """One run.
+
+    `forget_after`: first throw away all checkpoints after that epoch, as if the job had died before
+    them.
+    """
+    return {"label": label, "source": str(source), "forget_after": forget_after,
+            "settings": SHORT | {"name": label} | settings}
 
 
 def run_many(n_ranks: int, jobs: list[dict], folder, timeout: float = 540) -> dict[str, dict]:
-    """Run the jobs on n ranks, one after another, in `folder`; {label: what it left}. A later job may resume an earlier one."""
+    """Run the jobs on n ranks, one after another, in `folder`; {label: what it left}.
+
+    A later job may resume an earlier one.
+    """
     from launch import launch
     listing = os.path.join(folder, f"jobs-{n_ranks}.json")
     answer = os.path.join(folder, f"answer-{n_ranks}.json")
     with open(listing, "w") as file:
         json.dump(jobs, file)
-    launch(n_ranks, [sys.executable, __file__, listing, answer], cwd=folder, timeout=timeout).check()
+    launch(n_ranks, [sys.executable, __file__, listing, answer], cwd=folder,
+           timeout=timeout).check()
     with open(answer) as file:
         return json.load(file)
 
@@ -53,7 +65,8 @@ def left_behind(folder: str) -> dict:
     newest = max(os.listdir(os.path.join(folder, "checkpoints")), default=None)
     if newest:
         with h5py.File(os.path.join(folder, "checkpoints", newest, "model.h5")) as file:
-            found["digest"] = hashlib.sha256(b"".join(file[k][...].tobytes() for k in ("parameters", "m", "v"))).hexdigest()
+            found["digest"] = hashlib.sha256(
+                b"".join(file[k][...].tobytes() for k in ("parameters", "m", "v"))).hexdigest()
     with open(os.path.join(folder, "summary.json")) as file:
         found["summary"] = json.load(file)
     return found
@@ -86,7 +99,8 @@ def main(listing: str, answer: str):
             answers[task["label"]] = one_run(comm, task)
     except BaseException:  # noqa: BLE001
         import traceback
-        print(f"rank {comm.rank}, job {task}:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
+        print(f"rank {comm.rank}, job {task}:\n{traceback.format_exc()}", file=sys.stderr,
+              flush=True)
         comm.Abort(1)
     if comm.rank == 0:
         with open(answer, "w") as file:

@@ -19,7 +19,8 @@ def _library() -> str | None:
     if not compiler:
         return None
     target = os.path.join(tempfile.mkdtemp(prefix="hpcgcn-idle-"), "idle_sleep.so")
-    built = subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", target, SOURCE], capture_output=True)
+    built = subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", target, SOURCE],
+                           capture_output=True)
     return target if built.returncode == 0 else None
 
 

@@ -16,9 +16,12 @@ def cut(graph: Graph, owner: np.ndarray, rank: int, size: int) -> Part:
     mine = order[offsets[rank]:offsets[rank + 1]]
     rows = [np.sort(place[graph.indices[graph.indptr[v]:graph.indptr[v + 1]]]) for v in mine]
     indptr = np.concatenate([[0], np.cumsum([len(r) for r in rows])]).astype(np.int64)
-    features = graph.features.take(mine) if isinstance(graph.features, SparseRows) else graph.features[mine]
-    return Part(offsets=offsets, rank=rank, indptr=indptr, indices=np.concatenate([np.zeros(0, np.int64), *rows]),
-                features=features, labels=graph.labels[mine], split=graph.split[0][mine], original_ids=mine.astype(np.int64),
+    features = graph.features.take(mine) if isinstance(graph.features,
+                                                       SparseRows) else graph.features[mine]
+    return Part(offsets=offsets, rank=rank, indptr=indptr,
+                indices=np.concatenate([np.zeros(0, np.int64), *rows]),
+                features=features, labels=graph.labels[mine], split=graph.split[0][mine],
+                original_ids=mine.astype(np.int64),
                 n_classes=graph.n_classes, directed=graph.directed)
 
 
@@ -31,11 +34,11 @@ def owners(kind: str, n_nodes: int, size: int, components: np.ndarray | None = N
         return owner
     if kind == "blocks":
         return np.sort(rng.integers(0, size, n_nodes))
-    if kind == "one-node-parts":                                      # all ranks but the first own a single node
+    if kind == "one-node-parts":  # all ranks but the first own a single node
         owner = np.zeros(n_nodes, np.int64)
         owner[1:size] = np.arange(1, size)
         return owner
-    if kind == "no-halo":                                             # the last rank owns a component of its own
+    if kind == "no-halo":  # the last rank owns a component of its own
         owner = rng.integers(0, max(size - 1, 1), n_nodes)
         owner[components] = size - 1
         return owner
@@ -54,7 +57,8 @@ def with_island(graph: Graph, first: int) -> tuple[Graph, np.ndarray]:
         neighbours = graph.indices[graph.indptr[v]:graph.indptr[v + 1]]
         rows.append(neighbours[(neighbours < first) == (v < first)])
     indptr = np.concatenate([[0], np.cumsum([len(r) for r in rows])]).astype(np.int64)
-    cut_graph = Graph(indptr, np.concatenate(rows), graph.features, graph.labels, graph.split, graph.n_classes, graph.directed)
+    cut_graph = Graph(indptr, np.concatenate(rows), graph.features, graph.labels, graph.split,
+                      graph.n_classes, graph.directed)
     return cut_graph, np.arange(first, graph.n_nodes)
 
 
@@ -72,4 +76,5 @@ def matrix_of(graph: Graph, normalisation: str, self_loops: bool) -> np.ndarray:
     from small_graphs import dense_adjacency
     matrix = dense_adjacency(graph) + self_loops * np.eye(graph.n_nodes)
     degree = np.maximum(matrix.sum(1), 1)
-    return matrix / degree[:, None] if normalisation == "mean" else matrix / np.sqrt(np.outer(degree, degree))
+    return (matrix / degree[:, None] if normalisation == "mean"
+            else matrix / np.sqrt(np.outer(degree, degree)))

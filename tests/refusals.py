@@ -1,4 +1,5 @@
-"""What tests of bad input share: a sound graph in any format, and the one message of an import that is refused."""
+"""What tests of bad input share: a sound graph in any format, and the one message of an import that
+is refused."""
 
 import numpy as np
 import pytest
@@ -18,7 +19,8 @@ def refused(tmp_path, capsys, *arguments):
     output.parent.mkdir(exist_ok=True)
     assert main(["import", *map(str, arguments), "-o", str(output)]) == 2
     message = capsys.readouterr().err
-    assert message.startswith("hpcgcn: ") and message.count("\n") == 1 and "Traceback" not in message, message
+    assert (message.startswith("hpcgcn: ") and message.count("\n") == 1
+            and "Traceback" not in message), message
     assert "expected" in message, message
     assert list(output.parent.iterdir()) == []
     return message

@@ -9,20 +9,23 @@ from hpcgcn.graph.csr import csr_from_edges
 from hpcgcn.graph.data import TRAIN, Graph, Part, SparseRows
 
 
-def small_graph(n_nodes=31, n_edges=70, n_features=6, n_classes=4, *, directed=False, sparse=False, multilabel=False,
-                train_share=0.5, seed=0) -> Graph:
+def small_graph(n_nodes=31, n_edges=70, n_features=6, n_classes=4, *, directed=False, sparse=False,
+                multilabel=False, train_share=0.5, seed=0) -> Graph:
     """A random graph with isolated nodes and labels that its features tell something about."""
     rng = np.random.default_rng(seed)
     ends = rng.integers(0, n_nodes, (2, n_edges))
     ends = ends[:, ends[0] != ends[1]]
     indptr, indices = csr_from_edges(n_nodes, *ends, undirected=not directed)
     classes = rng.integers(0, n_classes, n_nodes).astype(np.int32)
-    features = rng.standard_normal((n_nodes, n_features)) + rng.standard_normal((n_classes, n_features))[classes]
+    features = (rng.standard_normal((n_nodes, n_features))
+                + rng.standard_normal((n_classes, n_features))[classes])
     features = features.astype(np.float32)
     labels = (rng.random((n_nodes, n_classes)) < 0.4).astype(np.uint8) if multilabel else classes
-    split = np.where(rng.random(n_nodes) < train_share, TRAIN, rng.integers(2, 4, n_nodes)).astype(np.uint8)
+    split = np.where(rng.random(n_nodes) < train_share, TRAIN,
+                     rng.integers(2, 4, n_nodes)).astype(np.uint8)
     split[:2] = TRAIN
-    return Graph(indptr, indices, sparse_rows(rng, features) if sparse else features, labels, split[None], n_classes, directed)
+    return Graph(indptr, indices, sparse_rows(rng, features) if sparse else features, labels,
+                 split[None], n_classes, directed)
 
 
 def sparse_rows(rng, features: np.ndarray) -> SparseRows:
@@ -30,14 +33,16 @@ def sparse_rows(rng, features: np.ndarray) -> SparseRows:
     kept = rng.random(features.shape) < 0.35
     kept[::7] = False
     rows, columns = np.nonzero(kept)
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(features)))]).astype(np.int64)
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(features)))]).astype(
+        np.int64)
     return SparseRows(indptr, columns.astype(np.int32), features[rows, columns], features.shape[1])
 
 
 def dense_features(graph: Graph) -> np.ndarray:
     """The features as float64, whatever their form."""
     features = graph.features
-    return (features.to_dense() if isinstance(features, SparseRows) else features).astype(np.float64)
+    return (features.to_dense() if isinstance(features, SparseRows)
+            else features).astype(np.float64)
 
 
 def dense_adjacency(graph: Graph) -> np.ndarray:

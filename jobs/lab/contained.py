@@ -1,7 +1,9 @@
-"""Run a function as the first process of namespaces of its own: when it ends, all that it started ends with it.
+"""Run a function as the first process of namespaces of its own: when it ends, all that it started
+ends with it.
 
-The first process of a process namespace is its init. Whatever ends it (its own end, a crash, SIGKILL to the process
-outside), the kernel kills all others in the namespace, and what exists only there, such as links and mounts, goes too.
+The first process of a process namespace is its init. Whatever ends it (its own end, a crash,
+SIGKILL to the process outside), the kernel kills all others in the namespace, and what exists only
+there, such as links and mounts, goes too.
 """
 
 import ctypes
@@ -11,7 +13,8 @@ import signal
 import subprocess
 import sys
 
-NEW_MOUNTS, NEW_NAMES, NEW_IPC, NEW_PROCESSES, NEW_NETWORK = 0x20000, 0x4000000, 0x8000000, 0x20000000, 0x40000000
+NEW_MOUNTS, NEW_NAMES, NEW_IPC, NEW_PROCESSES, NEW_NETWORK = (0x20000, 0x4000000, 0x8000000,
+                                                              0x20000000, 0x40000000)
 SET_PARENT_DEATH_SIGNAL = 1
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 GRACE_SECONDS = 15
@@ -25,7 +28,8 @@ def system_call(name, *args):
     libc = ctypes.CDLL(None, use_errno=True)
     if getattr(libc, name)(*args):
         error = ctypes.get_errno()
-        raise LabError(f"the system refused {name}: {os.strerror(error)}; inside a container this needs --privileged")
+        raise LabError(f"the system refused {name}: {os.strerror(error)}; inside a container "
+                       "this needs --privileged")
 
 
 def run(*command):
@@ -36,7 +40,8 @@ def run(*command):
 
 
 class Signals:
-    """Signals to the lab: before its command runs they end the lab, then they are handed on to the command."""
+    """Signals to the lab: before its command runs they end the lab, then they are handed on to the
+    command."""
 
     def __init__(self):
         self.command = self.ended_by = None
@@ -72,14 +77,15 @@ def exit_code(status):
 
 
 def start(function, namespaces):
-    """Run function(signals) -> exit code in namespaces of its own; hand signals on to it; return its exit code."""
+    """Run function(signals) -> exit code in namespaces of its own; hand signals on to it; return
+    its exit code."""
     system_call("unshare", NEW_PROCESSES | NEW_MOUNTS | namespaces)
     # A signal that comes before the lab listens must wait: an init without a handler never gets it.
     signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
     lab = os.fork()
     if lab == 0:
         system_call("prctl", SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-        os.setsid()                          # Ctrl-C reaches the outer process alone, which hands it on once
+        os.setsid()  # Ctrl-C reaches the outer process alone, which hands it on once
         sys.exit(_guarded(function))
     for number in FORWARDED:
         signal.signal(number, lambda number, frame: os.kill(lab, number))

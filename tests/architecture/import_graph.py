@@ -2,8 +2,8 @@
 
     python tests/architecture/import_graph.py       the graph, one package per line
 
-A package is a folder below hpcgcn; the modules beside them (config, errors, philox, ...) count as themselves. Imports within
-functions count too: they are edges all the same.
+A package is a folder below hpcgcn; the modules beside them (config, errors, philox, ...) count as
+themselves. Imports within functions count too: they are edges all the same.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def imported(path: Path, name: str, modules) -> set[str]:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[:len(package.split(".")) - node.level + 1] if node.level else []
+            above = (package.split(".")[:len(package.split(".")) - node.level + 1] if node.level
+                     else [])
             base = ".".join([*above, *([node.module] if node.module else [])])
             inner = {f"{base}.{alias.name}" for alias in node.names}
             found |= {full if full in modules else base for full in inner}
@@ -60,7 +61,8 @@ def drawn(root: Path = ROOT) -> str:
     graph = edges(root)
     lines = []
     for package in sorted({package for package, _ in graph}):
-        lines.append(f"{package:12} -> {' '.join(sorted(target for source, target in graph if source == package))}")
+        lines.append(f"{package:12} -> "
+                     f"{' '.join(sorted(target for source, target in graph if source == package))}")
     return "\n".join(lines)
 
 

@@ -1,7 +1,8 @@
-"""Packages import downwards only: a model knows no ranks, an exchange no strategy, a graph no file format.
+"""Packages import downwards only: a model knows no ranks, an exchange no strategy, a graph no file
+format.
 
-`python tests/architecture/import_graph.py` draws the graph that is tested here. A new edge is a decision: write it down in
-MAY_IMPORT, or do without.
+`python tests/architecture/import_graph.py` draws the graph that is tested here. A new edge is a
+decision: write it down in MAY_IMPORT, or do without.
 """
 
 import re
@@ -14,7 +15,8 @@ BASE = {"errors", "hpcgcn", "logs", "philox", "setting"}       # hpcgcn itself: 
 
 MAY_IMPORT = {
     "backend": set(),
-    "cli": {"config", "doctor", "exchange", "files", "formats", "graph", "mpi", "nn", "parallel", "report", "train", "weights"},
+    "cli": {"config", "doctor", "exchange", "files", "formats", "graph", "mpi", "nn", "parallel",
+            "report", "train", "weights"},
     "config": {"exchange", "nn", "parallel"},
     "doctor": {"backend"},
     "exchange": {"backend", "mpi"},
@@ -32,15 +34,18 @@ MAY_IMPORT = {
     "weights": {"config", "files", "formats", "mpi", "nn", "train"},
 }
 
-# Edges that are wrong and still there. This list only gets shorter: the test below fails for an entry that is not needed.
+# Edges that are wrong and still there. This list only gets shorter: the test below fails for an
+# entry that is not needed.
 KNOWN_WRONG = {
-    ("backend", "mpi"): "the CUDA-aware self-test of a backend runs a collective: it belongs to whoever starts the ranks",
+    ("backend", "mpi"): "the CUDA-aware self-test of a backend runs a collective: it belongs to "
+                        "whoever starts the ranks",
     ("files", "graph"): "the trailer with checksums is of all files: it belongs to files",
     ("graph", "train"): "checking a checkpoint belongs to train",
 }
 
-NEVER = [("nn", "parallel"), ("nn", "exchange"), ("nn", "mpi"), ("graph", "mpi"), ("graph", "formats"),
-         ("exchange", "parallel"), ("exchange", "train"), ("exchange", "nn"), ("mpi", "exchange"), ("backend", "nn")]
+NEVER = [("nn", "parallel"), ("nn", "exchange"), ("nn", "mpi"), ("graph", "mpi"),
+         ("graph", "formats"), ("exchange", "parallel"), ("exchange", "train"), ("exchange", "nn"),
+         ("mpi", "exchange"), ("backend", "nn")]
 
 
 def wrong_edges() -> dict[tuple[str, str], set[str]]:
@@ -72,41 +77,45 @@ def test_the_layers_have_no_cycle():
         left = {package: targets for package, targets in left.items() if package not in free}
 
 
-# -- names ------------------------------------------------------------------------------------------------------------
+# -- names -----------------------------------------------------------------------------------------
 
 def code_words(path) -> set[str]:
-    """Names and whole strings in a source, without comments and docstrings: what the program can act on."""
+    """Names and whole strings in a source, without comments and docstrings: what the program can
+    act on."""
     words = set()
     with open(path, "rb") as file:
         for token in tokenize.tokenize(file.readline):
             if token.type == tokenize.NAME:
                 words.add(token.string)
-            elif token.type == tokenize.STRING and re.fullmatch(r"""['"][\w-]+['"]""", token.string):
+            elif token.type == tokenize.STRING and re.fullmatch(r"""['"][\w-]+['"]""",
+                                                                token.string):
                 words.add(token.string[1:-1])
     return words
 
 
 def of_package(package: str) -> dict[str, set[str]]:
     """The words of each module of a package."""
-    return {name: code_words(path) for name, path in sources().items() if name.startswith(f"hpcgcn.{package}.")
-            or name == f"hpcgcn.{package}"}
+    return {name: code_words(path) for name, path in sources().items()
+            if name.startswith(f"hpcgcn.{package}.") or name == f"hpcgcn.{package}"}
 
 
 def test_parallel_names_no_model():
     from hpcgcn.nn.models import MODELS
     names = set(MODELS) | {model.__name__ for model in MODELS.values()}
-    found = {module: names & words for module, words in of_package("parallel").items() if names & words}
+    found = {module: names & words
+             for module, words in of_package("parallel").items() if names & words}
     assert MODELS and not found
 
 
 def test_nothing_outside_parallel_asks_which_strategy_it_is():
     asks = re.compile(r"\bparallel\s*(?:==|!=|\bin\b)")
     found = {name for name, path in sources().items() if not name.startswith("hpcgcn.parallel")
-             and any(asks.search(line) for line in path.read_text().splitlines() if not line.lstrip().startswith("#"))}
+             and any(asks.search(line) for line in path.read_text().splitlines()
+                     if not line.lstrip().startswith("#"))}
     assert not found
 
 
-# -- the drawing itself -----------------------------------------------------------------------------------------------
+# -- the drawing itself ----------------------------------------------------------------------------
 
 def test_every_kind_of_import_is_an_edge(tmp_path):
     root = tmp_path / "hpcgcn"
@@ -117,8 +126,10 @@ def test_every_kind_of_import_is_an_edge(tmp_path):
     (root / "mpi" / "world.py").write_text("")
     (root / "nn" / "a.py").write_text("import hpcgcn.mpi.world\n")
     (root / "nn" / "b.py").write_text("def late():\n    from hpcgcn import graph\n")
-    (root / "nn" / "c.py").write_text("from ..exchange import anything\nfrom . import a\nimport numpy\n")
-    assert edges(root) == {("nn", "mpi"): {"hpcgcn.nn.a"}, ("nn", "graph"): {"hpcgcn.nn.b"}, ("nn", "exchange"): {"hpcgcn.nn.c"}}
+    (root / "nn" / "c.py").write_text("from ..exchange import anything\nfrom . import a\nimport "
+                                      "numpy\n")
+    assert edges(root) == {("nn", "mpi"): {"hpcgcn.nn.a"}, ("nn", "graph"): {"hpcgcn.nn.b"},
+                           ("nn", "exchange"): {"hpcgcn.nn.c"}}
 
 
 def test_the_sources_are_found():

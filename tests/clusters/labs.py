@@ -17,9 +17,11 @@ def need(*tools: str):
     """Skip the calling module unless it runs as root on Linux with these commands."""
     if not sys.platform.startswith("linux") or os.geteuid() != 0:
         pytest.skip("needs root on Linux", allow_module_level=True)
-    missing = [tool for tool in tools if not shutil.which(tool, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")]
+    missing = [tool for tool in tools
+               if not shutil.which(tool, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")]
     if missing:
-        pytest.skip(f"no {', '.join(missing)}: make cluster-deps installs it", allow_module_level=True)
+        pytest.skip(f"no {', '.join(missing)}: make cluster-deps installs it",
+                    allow_module_level=True)
 
 
 def processes_with(mark: str) -> list[int]:

@@ -1,4 +1,5 @@
-"""Signals, time limits and dead ranks: the job ends within seconds and goes on from its checkpoint."""
+"""Signals, time limits and dead ranks: the job ends within seconds and goes on from its
+checkpoint."""
 
 import concurrent.futures
 import signal
@@ -15,7 +16,8 @@ from hpcgcn.graph.store import write_graph
 from hpcgcn.mpi.stop import StopRequest
 from hpcgcn.train import checkpoint
 
-ARGS = ["hpcgcn", "train", "g.h5", "--hidden", "16", "--epochs", "3000", "--eval-every", "0", "--checkpoint-every", "20"]
+ARGS = ["hpcgcn", "train", "g.h5", "--hidden", "16", "--epochs", "3000", "--eval-every", "0",
+        "--checkpoint-every", "20"]
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +82,8 @@ def test_signal_to_one_rank_stops_all_at_an_epoch_boundary(folder, number):
 
 
 def test_time_limit_stops_cleanly_with_its_exit_code(folder):
-    done = launch(2, [*ARGS, "--epochs", "1000000", "--time-limit", "0.03", "--name", "limited"], cwd=folder, timeout=60)
+    done = launch(2, [*ARGS, "--epochs", "1000000", "--time-limit", "0.03", "--name", "limited"],
+                  cwd=folder, timeout=60)
     assert done.code == 75
     assert "--resume auto" in done.stdout
 
@@ -88,7 +91,8 @@ def test_time_limit_stops_cleanly_with_its_exit_code(folder):
 def test_a_stopped_rank_is_named_and_the_job_ends(folder, tmp_path):
     """SIGSTOP: the process is there, but gives no sign of life."""
     with open(tmp_path / "stderr", "w+") as stderr:
-        job = start(3, [*ARGS, "--name", "frozen", "--stall-timeout", "3"], cwd=folder, stderr=stderr)
+        job = start(3, [*ARGS, "--name", "frozen", "--stall-timeout", "3"], cwd=folder,
+                    stderr=stderr)
         try:
             wait_for(lambda: checkpoints(folder, "frozen") and len(ranks_of("frozen")) == 3)
             subprocess.run(["kill", "-STOP", str(ranks_of("frozen")[1])], check=True)
@@ -98,13 +102,15 @@ def test_a_stopped_rank_is_named_and_the_job_ends(folder, tmp_path):
         stderr.seek(0)
         said = [line for line in stderr.read().splitlines() if line.startswith("hpcgcn: ")]
     assert len(said) == 1 and "rank 1 on host" in said[0] and "no sign of life" in said[0], said
-    args = [*ARGS, "--name", "frozen", "--resume", "auto", "--epochs", str(checkpoints(folder, "frozen")[-1][0] + 5)]
+    args = [*ARGS, "--name", "frozen", "--resume", "auto", "--epochs",
+            str(checkpoints(folder, "frozen")[-1][0] + 5)]
     launch(3, args, cwd=folder).check()
 
 
 def test_ctrl_c_in_one_process_saves_as_sigterm_does(folder):
     args = [sys.executable, "-m", *ARGS, "--epochs", "1000000", "--name", "interrupted"]
-    job = subprocess.Popen(args, cwd=folder, env=rank_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    job = subprocess.Popen(args, cwd=folder, env=rank_environment(), stdout=subprocess.PIPE,
+                           stderr=subprocess.PIPE, text=True)
     try:
         wait_for(lambda: checkpoints(folder, "interrupted"))
         job.send_signal(signal.SIGINT)

@@ -1,4 +1,5 @@
-"""jobs/lab/hosts: hosts with a limited network on this machine, which leave no trace however they end."""
+"""jobs/lab/hosts: hosts with a limited network on this machine, which leave no trace however they
+end."""
 
 import os
 import re
@@ -23,11 +24,13 @@ LAB = str(JOBS / "lab" / "hosts")
 
 
 def lab(*args, cwd=None, timeout=120) -> subprocess.CompletedProcess:
-    return subprocess.run([LAB, *map(str, args)], cwd=cwd, env=lab_environment(), capture_output=True, text=True, timeout=timeout)
+    return subprocess.run([LAB, *map(str, args)], cwd=cwd, env=lab_environment(),
+                          capture_output=True, text=True, timeout=timeout)
 
 
 def links() -> str:
-    return subprocess.run(["ip", "-brief", "link"], capture_output=True, text=True, env=lab_environment(), check=True).stdout
+    return subprocess.run(["ip", "-brief", "link"], capture_output=True, text=True,
+                          env=lab_environment(), check=True).stdout
 
 
 @pytest.fixture(scope="module")
@@ -38,13 +41,15 @@ def folder(tmp_path_factory):
 
 
 def final(folder, name):
-    return checkpoint.load(checkpoint.checkpoint_folders(str(folder / "runs" / name / "checkpoints"))[-1][1])
+    return checkpoint.load(
+        checkpoint.checkpoint_folders(str(folder / "runs" / name / "checkpoints"))[-1][1])
 
 
 @pytest.mark.parametrize("method", ["overlap", "sylvie-a"])
 def test_training_over_tcp_equals_training_over_shared_memory(folder, method):
     args = ["hpcgcn", "train", "g.h5", "--hidden", "16", "--epochs", "12", "--method", method]
-    done = lab("--hosts", 2, "--rate", "200mbit", "--", *args, "--name", f"tcp-{method}", cwd=folder)
+    done = lab("--hosts", 2, "--rate", "200mbit", "--", *args, "--name", f"tcp-{method}",
+               cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     launch(2, [*args, "--name", f"memory-{method}"], cwd=folder).check()
     over_tcp, in_memory = final(folder, f"tcp-{method}"), final(folder, f"memory-{method}")
@@ -59,7 +64,8 @@ def test_hosts_have_names_links_of_the_rate_and_nothing_else():
     assert done.returncode == 0, done.stderr
     lines = sorted(done.stdout.splitlines())
     assert [line.split()[0] for line in lines] == ["h1", "h2", "h3"]
-    assert all(line.split()[1] == "2" and "tbf" in line and "rate 50Mbit" in line for line in lines), lines
+    assert all(line.split()[1] == "2" and "tbf" in line and "rate 50Mbit" in line
+               for line in lines), lines
     assert links() == before
 
 
@@ -74,16 +80,18 @@ def test_feature_parallelism_shares_memory_on_a_host_and_not_between_them(folder
     done = lab("--hosts", 2, "--ranks", 3, "--", *args, "--name", "tcp-mixgcn", cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     launch(3, [*args, "--name", "memory-mixgcn"], cwd=folder).check()
-    np.testing.assert_allclose(final(folder, "tcp-mixgcn").parameters, final(folder, "memory-mixgcn").parameters, rtol=1e-4,
-                               atol=1e-6)
+    np.testing.assert_allclose(final(folder, "tcp-mixgcn").parameters,
+                               final(folder, "memory-mixgcn").parameters, rtol=1e-4, atol=1e-6)
 
 
 def test_exchanges_between_hosts():
     """A sample of `make test-lab`: two ranks on one host, one on the other."""
     mpi = JOBS.parent / "tests" / "communication"
-    done = lab("--hosts", 2, "--ranks", 3, "--", sys.executable, "-m", "pytest", "--with-mpi", "-q", "-p", "no:cacheprovider",
-               mpi / "test_mpi_transfer.py", mpi / "test_mpi_halo.py", mpi / "test_mpi_agreement.py", timeout=240)
-    assert done.returncode == 0 and len(re.findall(r"\d+ passed", done.stdout)) == 3, done.stdout[-5000:] + done.stderr[-3000:]
+    done = lab("--hosts", 2, "--ranks", 3, "--", sys.executable, "-m", "pytest", "--with-mpi", "-q",
+               "-p", "no:cacheprovider", mpi / "test_mpi_transfer.py", mpi / "test_mpi_halo.py",
+               mpi / "test_mpi_agreement.py", timeout=240)
+    assert done.returncode == 0 and len(
+        re.findall(r"\d+ passed", done.stdout)) == 3, done.stdout[-5000:] + done.stderr[-3000:]
 
 
 def test_exit_code_of_the_command_is_the_labs():
@@ -91,8 +99,9 @@ def test_exit_code_of_the_command_is_the_labs():
 
 
 def test_two_labs_at_once_do_not_meet():
-    jobs = [subprocess.Popen([LAB, "--", "sh", "-c", "hostname; sleep 2"], env=lab_environment(), stdout=subprocess.PIPE,
-                             stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    jobs = [subprocess.Popen([LAB, "--", "sh", "-c", "hostname; sleep 2"], env=lab_environment(),
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            for _ in range(2)]
     try:
         for job in jobs:
             stdout, stderr = job.communicate(timeout=60)
@@ -107,9 +116,10 @@ def test_two_labs_at_once_do_not_meet():
 def test_a_lab_that_is_killed_takes_everything_with_it(tmp_path, number):
     mark = f"{tmp_path}/the-command"
     before = links()
-    job = subprocess.Popen([LAB, "--", "sh", "-c", f"echo up > $OMPI_COMM_WORLD_RANK$PMI_RANK.up; exec tail -f /dev/null {mark}"],
-                           cwd=tmp_path, env=lab_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                           start_new_session=True)
+    job = subprocess.Popen([LAB, "--", "sh", "-c", "echo up > $OMPI_COMM_WORLD_RANK$PMI_RANK.up; "
+                                                   f"exec tail -f /dev/null {mark}"],
+                           cwd=tmp_path, env=lab_environment(), stdout=subprocess.DEVNULL,
+                           stderr=subprocess.DEVNULL, start_new_session=True)
     try:
         wait_until(lambda: len(list(tmp_path.glob("*.up"))) == 2, "both ranks")
         assert len(processes_with(mark)) >= 3
@@ -122,8 +132,10 @@ def test_a_lab_that_is_killed_takes_everything_with_it(tmp_path, number):
 
 
 def test_a_link_can_change_while_the_command_runs():
-    script = 'for i in $(seq 100); do tc qdisc show dev eth0 | grep -q "rate 5Mbit" && echo $(hostname) && exit; sleep 0.1; done'
-    done = lab("--rate", "50mbit", "--change", "0.5:h2:5mbit", "--", "sh", "-c", f"test $(hostname) = h1 || {{ {script}; }}")
+    script = ('for i in $(seq 100); do tc qdisc show dev eth0 | grep -q "rate 5Mbit" && echo '
+              '$(hostname) && exit; sleep 0.1; done')
+    done = lab("--rate", "50mbit", "--change", "0.5:h2:5mbit", "--", "sh", "-c",
+               f"test $(hostname) = h1 || {{ {script}; }}")
     assert (done.returncode, done.stdout) == (0, "h2\n"), done.stderr
 
 
@@ -143,9 +155,11 @@ def test_wrong_arguments_are_explained(args, words):
 def test_missing_tools_and_rights_are_named(tmp_path):
     (tmp_path / "python3").symlink_to(sys.executable)
     (tmp_path / "env").symlink_to("/usr/bin/env")
-    done = subprocess.run([LAB, "--", "true"], env={"PATH": str(tmp_path)}, capture_output=True, text=True)
+    done = subprocess.run([LAB, "--", "true"], env={"PATH": str(tmp_path)}, capture_output=True,
+                          text=True)
     assert done.returncode == 2 and "iproute2" in done.stderr
     if os.path.exists("/usr/bin/python3") and os.access(LAB, os.X_OK):
-        done = subprocess.run(["/usr/bin/python3", LAB, "--", "true"], env={"PATH": "/usr/bin:/bin"}, user=65534, cwd="/",
+        done = subprocess.run(["/usr/bin/python3", LAB, "--", "true"],
+                              env={"PATH": "/usr/bin:/bin"}, user=65534, cwd="/",
                               capture_output=True, text=True)
         assert done.returncode == 2 and ("root" in done.stderr or "denied" in done.stderr)

@@ -1,4 +1,5 @@
-"""The batch templates in a real Slurm: they run to the end, stop in time, queue themselves again and go on."""
+"""The batch templates in a real Slurm: they run to the end, stop in time, queue themselves again
+and go on."""
 
 import os
 import re
@@ -19,7 +20,8 @@ pytestmark = [pytest.mark.one_machine, pytest.mark.slow]
 
 need("slurmctld", "slurmd", "munged", "sbatch")
 if not is_open_mpi():
-    pytest.skip("the templates start ranks with srun --mpi=pmix, which this MPI does not speak", allow_module_level=True)
+    pytest.skip("the templates start ranks with srun --mpi=pmix, which this MPI does not speak",
+                allow_module_level=True)
 
 LAB = str(JOBS / "lab" / "slurm")
 SMALL = ["--nodes=1", "--ntasks-per-node=2", "--cpus-per-task=1", "--time=10"]
@@ -36,8 +38,8 @@ class Slurm:
         self.env |= {"SLURM_CONF": str(self.lab / "slurm.conf"), "PMIX_MCA_psec": "native"}
 
     def call(self, *args, **more_env) -> str:
-        done = subprocess.run(list(map(str, args)), cwd=self.folder, env=self.env | more_env, capture_output=True, text=True,
-                              timeout=60)
+        done = subprocess.run(list(map(str, args)), cwd=self.folder, env=self.env | more_env,
+                              capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, f"{args}: {done.stderr}\n{self.logs()}"
         return done.stdout
 
@@ -50,7 +52,8 @@ class Slurm:
     def wait(self, job: str, seconds: float = 120):
         """Until the job is done; anything but a good end fails."""
         ended = ("COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL")
-        wait_until(lambda: self.facts(job)["JobState"] in ended, f"the end of job {job}\n{self.logs()}", seconds)
+        wait_until(lambda: self.facts(job)["JobState"] in ended,
+                   f"the end of job {job}\n{self.logs()}", seconds)
         assert self.facts(job)["JobState"] == "COMPLETED", self.logs()
 
     def logs(self) -> str:
@@ -58,7 +61,8 @@ class Slurm:
         return "\n".join(f"== {file.name}\n{file.read_text()[-2000:]}" for file in files)
 
     def final(self, name: str):
-        return checkpoint.load(checkpoint.checkpoint_folders(str(self.folder / "runs" / name / "checkpoints"))[-1][1])
+        return checkpoint.load(
+            checkpoint.checkpoint_folders(str(self.folder / "runs" / name / "checkpoints"))[-1][1])
 
 
 @pytest.fixture(scope="module")
@@ -82,10 +86,11 @@ LIMITED = """model = "sage"\nhidden = 16\nmethod = "pipegcn"\nepochs = {}\neval_
 
 @pytest.fixture(scope="module")
 def limited(slurm) -> str:
-    """A job that cannot finish within its time limit, submitted first: Slurm takes up to half a minute to notice."""
+    """A job that cannot finish within its time limit, submitted first: Slurm takes up to half a
+    minute to notice."""
     (slurm.folder / "limited.toml").write_text(LIMITED.format(1_000_000))
-    return slurm.submit("--time=1", "--signal=USR1@45", "--job-name=limited", JOBS / "cpu.sbatch", "g.h5",
-                        "--config limited.toml")
+    return slurm.submit("--time=1", "--signal=USR1@45", "--job-name=limited", JOBS / "cpu.sbatch",
+                        "g.h5", "--config limited.toml")
 
 
 def test_cpu_template_runs_to_the_end_and_then_says_so(slurm, limited):
@@ -98,34 +103,39 @@ def test_cpu_template_runs_to_the_end_and_then_says_so(slurm, limited):
 
 
 def test_sweep_runs_one_method_a_task(slurm, limited):
-    job = slurm.submit("--array=2,4", "--job-name=sweep", JOBS / "sweep-array.sbatch", "g.h5", "--epochs 5 --hidden 16")
+    job = slurm.submit("--array=2,4", "--job-name=sweep", JOBS / "sweep-array.sbatch", "g.h5",
+                       "--epochs 5 --hidden 16")
     for task in (2, 4):
         slurm.wait(f"{job}_{task}")
     assert slurm.final("sweep-pipegcn").epoch == slurm.final("sweep-sylvie-a").epoch == 5
 
 
 def test_training_waits_for_its_partition(slurm, limited):
-    said = slurm.call(JOBS / "partition-then-train", "g.h5", "2", JOBS / "cpu.sbatch", "--epochs 4 --hidden 16",
+    said = slurm.call(JOBS / "partition-then-train", "g.h5", "2", JOBS / "cpu.sbatch",
+                      "--epochs 4 --hidden 16",
                       TRAIN_OPTIONS=" ".join([*SMALL, "--job-name=chain"]))
     first, second = re.findall(r"job (\d+)", said)
-    assert first in slurm.facts(second)["Dependency"] or slurm.facts(first)["JobState"] == "COMPLETED"
+    assert (first in slurm.facts(second)["Dependency"]
+            or slurm.facts(first)["JobState"] == "COMPLETED")
     slurm.wait(second)
     assert slurm.final("chain").epoch == 4 and (slurm.folder / "g-2.h5").exists()
 
 
 def test_job_at_its_time_limit_goes_on_and_ends_like_an_uninterrupted_run(slurm, limited):
     wait_until(lambda: slurm.facts(limited)["Restarts"] == "1", "the job to queue itself again", 90)
-    wait_until(lambda: slurm.facts(limited)["JobState"] == "PENDING", "the end of its first part", 30)
+    wait_until(lambda: slurm.facts(limited)["JobState"] == "PENDING", "the end of its first part",
+               30)
     done = slurm.final("limited").epoch
     assert 0 < done < 1_000_000
     (slurm.folder / "limited.toml").write_text(LIMITED.format(done + 25))
-    # Slurm lets a job that comes back wait for two minutes; slurmd refuses it in the second in which it ended before.
+    # Slurm lets a job that comes back wait for two minutes; slurmd refuses it in the second in
+    # which it ended before.
     slurm.call("scontrol", "update", f"jobid={limited}", "StartTime=now+4", "TimeLimit=10")
     slurm.wait(limited)
     text = (slurm.folder / f"limited-{limited}.out").read_text()
     assert f"{done} epochs done" in text and "stopped early" in text
-    launch(2, ["hpcgcn", "train", "g.h5", "--config", "limited.toml", "--name", "straight", "--threads", "1"],
-           cwd=slurm.folder).check()
+    launch(2, ["hpcgcn", "train", "g.h5", "--config", "limited.toml", "--name", "straight",
+               "--threads", "1"], cwd=slurm.folder).check()
     resumed, straight = slurm.final("limited"), slurm.final("straight")
     assert resumed.epoch == straight.epoch == done + 25
     for array in ("parameters", "m", "v"):
@@ -134,20 +144,23 @@ def test_job_at_its_time_limit_goes_on_and_ends_like_an_uninterrupted_run(slurm,
 
 def test_gpu_template_is_a_script_that_slurm_accepts(slurm, limited):
     """No GPU here: Slurm reads its options and refuses the GPUs alone."""
-    done = subprocess.run(["sbatch", "--test-only", *SMALL, str(JOBS / "gpu.sbatch")], cwd=slurm.folder, env=slurm.env,
+    done = subprocess.run(["sbatch", "--test-only", *SMALL, str(JOBS / "gpu.sbatch")],
+                          cwd=slurm.folder, env=slurm.env,
                           capture_output=True, text=True, timeout=60)
-    assert re.search(r"gres|gpu|TRES|Requested node configuration", done.stderr, re.IGNORECASE), done.stderr
+    assert re.search(r"gres|gpu|TRES|Requested node configuration", done.stderr,
+                     re.IGNORECASE), done.stderr
     assert subprocess.run(["bash", "-n", str(JOBS / "gpu.sbatch")]).returncode == 0
 
 
 def test_a_lab_that_is_killed_takes_its_daemons_and_jobs_with_it(tmp_path):
     folder, env = tmp_path / "lab", rank_environment()
     env["PATH"] += ":/usr/sbin:/sbin"
-    job = subprocess.Popen([LAB, "run", "--folder", folder, "--", "sh", "-c", f"echo up > {tmp_path}/up; exec sleep 1000"],
+    job = subprocess.Popen([LAB, "run", "--folder", folder, "--", "sh", "-c",
+                            f"echo up > {tmp_path}/up; exec sleep 1000"],
                            env=env, start_new_session=True)
     try:
         wait_until((tmp_path / "up").exists, "the command")
-        assert len(processes_with(str(folder))) >= 4                  # the lab, munged, slurmctld, slurmd
+        assert len(processes_with(str(folder))) >= 4  # the lab, munged, slurmctld, slurmd
         job.send_signal(signal.SIGKILL)
         job.wait(10)
         wait_until(lambda: not processes_with(str(folder)), "the end of all daemons", 20)

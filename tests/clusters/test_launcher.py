@@ -58,7 +58,8 @@ def test_one_process_of_many_refuses_and_leaves_nothing(folder):
     done = alone(["train", "g.h5", "--epochs", "2"], folder, OPEN_MPI)
     assert done.returncode == 2 and "the launcher started 4 ranks" in done.stderr
     assert "Traceback" not in done.stderr
-    other = alone(["train", "g.h5", "--epochs", "2"], folder, OPEN_MPI | {"OMPI_COMM_WORLD_RANK": "1"})
+    other = alone(["train", "g.h5", "--epochs", "2"], folder,
+                  OPEN_MPI | {"OMPI_COMM_WORLD_RANK": "1"})
     assert other.returncode == 2 and other.stderr == "", "one rank speaks for all"
     assert contents(folder) == before
 

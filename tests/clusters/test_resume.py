@@ -1,4 +1,5 @@
-"""Resumed runs end bit for bit like uninterrupted ones, for every preset; the same seed gives the same bits."""
+"""Resumed runs end bit for bit like uninterrupted ones, for every preset; the same seed gives the
+same bits."""
 
 import numpy as np
 import pytest
@@ -11,20 +12,25 @@ from hpcgcn.graph.store import write_graph
 pytestmark = [pytest.mark.mpi_skip, pytest.mark.timeout(600)]
 
 EPOCHS, DIED_AFTER = 12, 7
-# Settings that add state of their own to a checkpoint: feedback, residuals, averages, an adaptive rate.
+# Settings that add state of their own to a checkpoint: feedback, residuals, averages, an adaptive
+# rate.
 SPECIAL = {
-    "feedback": {"method": "pipegcn", "codec": "bits", "rate": "step:2@0,4@6", "error_feedback": True},
+    "feedback": {"method": "pipegcn", "codec": "bits", "rate": "step:2@0,4@6",
+                 "error_feedback": True},
     "feedback-sync": {"method": "overlap", "codec": "4bit", "error_feedback": True},
     "residual": {"method": "pipegcn-gf", "codec": "4bit", "residual": True, "refresh_every": 5},
     "residual-subset": {"method": "overlap", "codec": "subset", "rate": "4", "residual": True},
     "corrected": {"method": "pipegcn-gf", "smooth_correction": True, "smooth_features": 0.5},
     "plateau": {"method": "overlap", "codec": "bits", "rate": "plateau:1:32:1", "lr": 0.0001},
     "budget": {"method": "varco", "byte_budget": "400KB"},
-    "optimiser": {"method": "overlap", "lr_schedule": "cosine", "warmup": 9, "clip": 0.5, "weight_decay": 0.01},
+    "optimiser": {"method": "overlap", "lr_schedule": "cosine", "warmup": 9, "clip": 0.5,
+                  "weight_decay": 0.01},
     "inductive": {"method": "pipegcn", "inductive": True},
-    "gcnii": {"method": "pipegcn-gf", "model": "gcnii"}, "resgcn": {"method": "sylvie-a", "model": "resgcn"},
+    "gcnii": {"method": "pipegcn-gf", "model": "gcnii"},
+    "resgcn": {"method": "sylvie-a", "model": "resgcn"},
 }
-TWICE = ("overlap", "pipegcn-gf", "sylvie-a", "varco", "bns", "residual")       # run a second time, from the start
+# run a second time, from the start
+TWICE = ("overlap", "pipegcn-gf", "sylvie-a", "varco", "bns", "residual")
 
 
 def settings_of(name: str) -> dict:
@@ -40,14 +46,16 @@ def graph(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def runs(graph, tmp_path_factory):
-    """Results on 3 ranks of each straight run, of some once more, and of one that died after 7 epochs and was resumed."""
+    """Results on 3 ranks of each straight run, of some once more, and of one that died after 7
+    epochs and was resumed."""
     folder, jobs = tmp_path_factory.mktemp("resume"), []
     for name in [*PRESETS, *SPECIAL]:
-        settings = {"epochs": EPOCHS, "checkpoint_every": DIED_AFTER, "eval_every": 3} | settings_of(name)
+        settings = {"epochs": EPOCHS, "checkpoint_every": DIED_AFTER,
+                    "eval_every": 3} | settings_of(name)
         jobs += [job(f"{name}.again", graph, **settings, keep=1)] if name in TWICE else []
         jobs += [job(f"{name}.straight", graph, **settings),
-                 job(f"{name}.resumed", graph, **settings | {"name": f"{name}.straight"}, resume="must",
-                     forget_after=DIED_AFTER)]
+                 job(f"{name}.resumed", graph, **settings | {"name": f"{name}.straight"},
+                     resume="must", forget_after=DIED_AFTER)]
     return folder, run_many(3, jobs, folder)
 
 
@@ -57,25 +65,30 @@ def test_resumed_equals_uninterrupted(runs, name):
     straight = results[f"{name}.straight"]
     assert "losses" in straight, straight
     assert len(straight["losses"]) == EPOCHS
-    for other in [results[f"{name}.resumed"], *([results[f"{name}.again"]] if name in TWICE else [])]:
+    for other in [results[f"{name}.resumed"],
+                  *([results[f"{name}.again"]] if name in TWICE else [])]:
         assert other["losses"] == straight["losses"]
         assert other["digest"] == straight["digest"]
-        for column in ("epoch", "loss", "train", "val", "test", "bytes_sent", "bytes_received", "rate"):
-            assert [row[column] for row in other["rows"]] == [row[column] for row in straight["rows"]], column
+        for column in ("epoch", "loss", "train", "val", "test", "bytes_sent", "bytes_received",
+                       "rate"):
+            assert [row[column] for row in other["rows"]] == [row[column]
+                                                              for row in straight["rows"]], column
         assert other["summary"]["best"] == straight["summary"]["best"]
 
 
 def test_presets_differ(runs):
     _, results = runs
     kinds = {name: tuple(results[f"{name}.straight"]["losses"]) for name in PRESETS}
-    assert kinds.pop("vanilla") == kinds["overlap"], "the two synchronous exact methods are the same arithmetic"
+    assert kinds.pop(
+        "vanilla") == kinds["overlap"], "the two synchronous exact methods are the same arithmetic"
     assert len(set(kinds.values())) == len(kinds)
 
 
 def test_another_rank_count_goes_on_sensibly(runs, graph):
     folder, results = runs
     names = [name for name in [*PRESETS, *SPECIAL] if "budget" not in name]
-    jobs = [job(f"{name}.fewer", graph, epochs=EPOCHS + 5, **settings_of(name) | {"name": f"{name}.straight"}, resume="must",
+    jobs = [job(f"{name}.fewer", graph, epochs=EPOCHS + 5,
+                **settings_of(name) | {"name": f"{name}.straight"}, resume="must",
                 checkpoint_every=DIED_AFTER, eval_every=0) for name in names]
     for label, run in run_many(2, jobs, folder).items():
         name = label.split(".")[0]
@@ -90,6 +103,7 @@ def test_another_rank_count_goes_on_sensibly(runs, graph):
 def test_the_last_epoch_continues_exactly_where_no_state_is_lost(graph, tmp_path):
     settings = {"epochs": EPOCHS, "checkpoint_every": DIED_AFTER, "method": "overlap"}
     on_two = run_many(2, [job("a", graph, **settings)], tmp_path)["a"]
-    on_three = run_many(3, [job("a", graph, **settings, resume="must", forget_after=DIED_AFTER)], tmp_path)["a"]
+    on_three = run_many(3, [job("a", graph, **settings, resume="must", forget_after=DIED_AFTER)],
+                        tmp_path)["a"]
     assert on_three["losses"][:DIED_AFTER] == on_two["losses"][:DIED_AFTER]
     np.testing.assert_allclose(on_three["losses"], on_two["losses"], rtol=1e-4)

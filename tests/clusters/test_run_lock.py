@@ -1,4 +1,5 @@
-"""Two starts in one run folder: the second is told who is there; locks of the dead are recognised."""
+"""Two starts in one run folder: the second is told who is there; locks of the dead are
+recognised."""
 
 import json
 import os
@@ -38,14 +39,15 @@ def wait_for(condition, seconds=60):
 
 
 @pytest.mark.parametrize("n_ranks", [1, 2])
-@pytest.mark.parametrize("flags", [["--resume", "auto"], ["--overwrite"]], ids=["resume", "overwrite"])
+@pytest.mark.parametrize("flags", [["--resume", "auto"], ["--overwrite"]],
+                         ids=["resume", "overwrite"])
 def test_a_second_start_is_told_who_is_there(folder, flags, n_ranks):
     name = f"two-{n_ranks}-{flags[-1].strip('-')}"
     run = folder / "runs" / name
     job = start(n_ranks, [*LONG, "--name", name], cwd=folder)
     try:
-        wait_for(lambda: (run / "checkpoints").exists() and list((run / "checkpoints").glob("epoch*"))
-                 and len(ranks_of(name)) == n_ranks)
+        wait_for(lambda: (run / "checkpoints").exists()
+                 and list((run / "checkpoints").glob("epoch*")) and len(ranks_of(name)) == n_ranks)
         process = ranks_of(name)[0]
         done = launch(n_ranks, [*LONG, "--name", name, *flags], cwd=folder)
         assert done.code == 2, done.stderr
@@ -67,7 +69,8 @@ def test_the_lock_of_a_killed_job_is_no_obstacle(folder):
     finally:
         end(job)
     assert (run / "lock.json").exists()
-    done = launch(2, [*ARGS, "--epochs", "1", "--name", name, "--resume", "auto"], cwd=folder).check()
+    done = launch(2, [*ARGS, "--epochs", "1", "--name", name, "--resume", "auto"],
+                  cwd=folder).check()
     assert "resuming from" in done.stdout and not (run / "lock.json").exists()
 
 
@@ -81,7 +84,8 @@ def test_a_stopped_holder_still_holds(tmp_path):
     try:
         assert holder.stdout.readline() == "held\n"
         holder.send_signal(signal.SIGSTOP)
-        with pytest.raises(FileError, match=f"process {holder.pid} on host"), RunLock(str(tmp_path)):
+        with pytest.raises(FileError,
+                           match=f"process {holder.pid} on host"), RunLock(str(tmp_path)):
             pass
     finally:
         holder.kill()

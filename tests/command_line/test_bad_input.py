@@ -1,4 +1,5 @@
-"""A user's mistake gets one clear message from rank 0, exit code 2, no traceback, on any number of ranks."""
+"""A user's mistake gets one clear message from rank 0, exit code 2, no traceback, on any number of
+ranks."""
 
 import os
 
@@ -44,12 +45,14 @@ CASES = {
     "bad bound": (["g.h5", "--dropout", "1"], "less than 1"),
     "bad rate": (["g.h5", "--codec", "bits", "--rate", "sometimes"], "is not a schedule"),
     "combination": (["g.h5", "--smooth-features", "0.9"], "needs staleness_features"),
-    "budget too small": (["g.h5", "--codec", "subset", "--byte-budget", "10", "--epochs", "5"], "raise the budget"),
-    "float64 on native": (["g.h5", "--dtype", "float64", "--backend", "native"], "backend = 'reference'"),
+    "budget too small": (["g.h5", "--codec", "subset", "--byte-budget", "10", "--epochs", "5"],
+                         "raise the budget"),
+    "float64 on native": (["g.h5", "--dtype", "float64", "--backend", "native"],
+                          "backend = 'reference'"),
     "nothing to resume": (["g.h5", "--resume", "--name", "never-run"], "there is no run"),
     "bad name": (["g.h5", "--name", "../out"], "without slashes"),
-    "diverges": (["g.h5", "--lr", "1e30", "--model", "gcn", "--method", "pipegcn", "--epochs", "20", "--overwrite",
-                  "--name", "diverges"], "training diverged"),
+    "diverges": (["g.h5", "--lr", "1e30", "--model", "gcn", "--method", "pipegcn", "--epochs", "20",
+                  "--overwrite", "--name", "diverges"], "training diverged"),
     "no such split": (["g.h5", "--split-index", "4"], "split"),
     "linear layers": (["g.h5", "--linear-layers", "3"], "leaves no layer"),
 }
@@ -73,7 +76,8 @@ def test_folder_that_cannot_be_written(folder):
 
 
 def test_awkward_graphs_just_train(folder):
-    """Disconnected, isolated nodes, one class, a rank without training nodes: no mistakes at all."""
+    """Disconnected, isolated nodes, one class, a rank without training nodes: no mistakes at
+    all."""
     graph = generate_grid(64, 4, 5, 2, seed=0)
     graph.labels[...] = 0
     graph.n_classes = 1
@@ -81,6 +85,8 @@ def test_awkward_graphs_just_train(folder):
     graph.split[0, :8] = 1
     graph.indices, graph.indptr = graph.indices[:0], np.zeros_like(graph.indptr)
     write_graph(folder / "isolated.h5", graph)
-    write_partition(folder / "isolated-2.h5", graph, (np.arange(64) // 32).astype(np.int32), settings={})
+    write_partition(folder / "isolated-2.h5", graph, (np.arange(64) // 32).astype(np.int32),
+                    settings={})
     for extra in ([], ["--inductive"], ["--method", "pipegcn-gf"], ["--method", "sylvie-a"]):
-        launch(RANKS, ["hpcgcn", "train", "isolated-2.h5", "--epochs", "3", *extra], cwd=folder, timeout=60).check()
+        launch(RANKS, ["hpcgcn", "train", "isolated-2.h5", "--epochs", "3", *extra], cwd=folder,
+               timeout=60).check()

@@ -17,15 +17,16 @@ from hpcgcn.graph.store import header, read_graph, verify, write_graph
 @pytest.fixture
 def graph_file(tmp_path):
     path = tmp_path / "g.h5"
-    assert main(["generate", "sbm", "-o", str(path), "--nodes", "300", "--degree", "8", "--features", "6",
-                 "--classes", "3", "--seed", "7"]) == 0
+    assert main(["generate", "sbm", "-o", str(path), "--nodes", "300", "--degree", "8",
+                 "--features", "6", "--classes", "3", "--seed", "7"]) == 0
     return path
 
 
 @pytest.mark.parametrize("kind", ["sbm", "rmat", "grid"])
 def test_generate(kind, tmp_path, capsys):
     path = tmp_path / "g.h5"
-    assert main(["generate", kind, "-o", str(path), "--nodes", "400", "--features", "6", "--classes", "3"]) == 0
+    assert main(["generate", kind, "-o", str(path), "--nodes", "400", "--features", "6",
+                 "--classes", "3"]) == 0
     assert "400 nodes" in capsys.readouterr().out
     facts = header(path)
     assert (facts["n_nodes"], facts["n_features"], facts["n_classes"]) == (400, 6, 3)
@@ -36,12 +37,15 @@ def test_generate(kind, tmp_path, capsys):
 def test_generate_passes_every_knob_on(tmp_path):
     from hpcgcn.graph.generate import generate_rmat, generate_sbm
     path = str(tmp_path / "g.h5")
-    main(["generate", "sbm", "-o", path, "--nodes", "200", "--degree", "5.5", "--features", "4", "--classes", "3",
-          "--seed", "2", "--homophily", "0.3", "--feature-noise", "0.1", "--power", "3", "--label-noise", "0.2",
+    main(["generate", "sbm", "-o", path, "--nodes", "200", "--degree", "5.5", "--features", "4",
+          "--classes", "3", "--seed", "2", "--homophily", "0.3", "--feature-noise", "0.1",
+          "--power", "3", "--label-noise", "0.2",
           "--train", "0.5", "--val", "0.1", "--communities", "2"])
-    assert_same(read_graph(path), generate_sbm(200, 5.5, 4, 3, 2, homophily=0.3, feature_noise=0.1, power=3.0,
-                                               label_noise=0.2, train=0.5, val=0.1, communities=2))
-    main(["generate", "rmat", "-o", path, "--nodes", "200", "--quadrants", "0.4", "0.3", "0.2", "0.1", "--fp16", "--overwrite"])
+    assert_same(read_graph(path),
+                generate_sbm(200, 5.5, 4, 3, 2, homophily=0.3, feature_noise=0.1, power=3.0,
+                             label_noise=0.2, train=0.5, val=0.1, communities=2))
+    main(["generate", "rmat", "-o", path, "--nodes", "200", "--quadrants", "0.4", "0.3", "0.2",
+          "0.1", "--fp16", "--overwrite"])
     wanted = generate_rmat(200, 20, 64, 8, 0, quadrants=(0.4, 0.3, 0.2, 0.1))
     found = read_graph(path)
     np.testing.assert_array_equal(found.indices, wanted.indices)
@@ -59,13 +63,15 @@ def test_partition_table_and_file(graph_file, capsys):
 
 def test_partition_json(graph_file, tmp_path, capsys):
     output = tmp_path / "other.h5"
-    assert main(["partition", str(graph_file), "-n", "2", "--method", "random", "--objective", "cut", "--balance",
+    assert main(["partition", str(graph_file), "-n", "2", "--method", "random", "--objective",
+                 "cut", "--balance",
                  "train", "--reorder", "degree", "--seed", "3", "-o", str(output), "--json"]) == 0
     # What the fixture printed comes first.
     shown = capsys.readouterr().out
     costs = json.loads(shown[shown.index("{"):])
     assert costs["file"] == str(output) and costs["n_parts"] == 2 and costs["reorder"] == "degree"
-    assert costs["halo_rows"] == sum(costs["parts"]["halo"]) and costs["halo_ratio"] == costs["halo_rows"] / 300
+    assert (costs["halo_rows"] == sum(costs["parts"]["halo"])
+            and costs["halo_ratio"] == costs["halo_rows"] / 300)
     assert costs["balance"]["train"] < 1.1 and verify(output) == []
 
 
@@ -98,7 +104,8 @@ def test_info_of_sound_files(graph_file, capsys):
     facts = json.loads(capsys.readouterr().out)
     assert facts["sound"] is True and facts["header"]["kind"] == "partition"
     assert sum(facts["contents"]["parts"]["nodes"]) == 300
-    assert facts["contents"]["labelled_nodes"] == 300 and sum(facts["contents"]["class_sizes"]) == 300
+    assert (facts["contents"]["labelled_nodes"] == 300
+            and sum(facts["contents"]["class_sizes"]) == 300)
 
 
 def test_info_of_an_unsound_file(graph_file, capsys):
@@ -124,11 +131,13 @@ def test_info_counts_degrees_and_labels(tmp_path, capsys):
     write_graph(tmp_path / "g.h5", random_graph(n_edges=0, labels=labels))
     main(["info", str(tmp_path / "g.h5"), "--json"])
     contents = json.loads(capsys.readouterr().out)["contents"]
-    assert contents == {"degree": {"mean": 0.0, "min": 0, "max": 0}, "isolated_nodes": 41, "labelled_nodes": 7,
-                        "class_sizes": [0, 7, 0], "degree_histogram": [[0, 0, 41]], "components": {"count": 41, "largest": 1}}
+    assert contents == {"degree": {"mean": 0.0, "min": 0, "max": 0}, "isolated_nodes": 41,
+                        "labelled_nodes": 7, "class_sizes": [0, 7, 0],
+                        "degree_histogram": [[0, 0, 41]], "components": {"count": 41, "largest": 1}}
 
 
-@pytest.mark.parametrize("command", ["generate", "partition", "info", "import", "export", "weights"])
+@pytest.mark.parametrize("command",
+                         ["generate", "partition", "info", "import", "export", "weights"])
 def test_help_is_light(command):
     """Help imports neither NumPy nor HDF5, let alone MPI."""
     code = ("import sys; from hpcgcn.cli import main\n"
@@ -140,4 +149,5 @@ def test_help_is_light(command):
 
 
 def test_sizes_in_words():
-    assert [text.size(n) for n in (0, 1023, 2048, 3 << 20, 5 << 30)] == ["0 B", "1023 B", "2 KiB", "3 MiB", "5 GiB"]
+    assert [text.size(n) for n in (0, 1023, 2048, 3 << 20, 5 << 30)] == ["0 B", "1023 B", "2 KiB",
+                                                                         "3 MiB", "5 GiB"]

@@ -19,8 +19,10 @@ def test_later_wins_defaults_preset_file_flags(tmp_path):
     path = tmp_path / "run.toml"
     path.write_text('method = "sylvie-a"\nrefresh_every = 5\nhidden = 32\n')
     config = make_config({"hidden": 64}, str(path))
-    assert (config.codec, config.refresh_every, config.hidden, config.layers) == ("1bit", 5, 64, Config().layers)
-    assert make_config({"method": "pipegcn"}, str(path)).codec == "fp32", "another preset than the file's"
+    assert (config.codec, config.refresh_every, config.hidden,
+            config.layers) == ("1bit", 5, 64, Config().layers)
+    assert make_config({"method": "pipegcn"},
+                       str(path)).codec == "fp32", "another preset than the file's"
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -35,7 +37,8 @@ def test_presets_are_settings(name):
 
 
 def test_toml_and_back():
-    config = make_config({"method": "pipegcn-gf", "lambda": 0.25, "inductive": True, "name": 'a "quoted" name\\'})
+    config = make_config({"method": "pipegcn-gf", "lambda": 0.25, "inductive": True,
+                          "name": 'a "quoted" name\\'})
     for comments in (False, True):
         assert make_config(tomllib.loads(to_toml(config, comments))) == config
 
@@ -55,29 +58,36 @@ def parse(*arguments):
 
 
 def test_flags_have_the_names_of_keys():
-    given = parse("--weight-decay", "0.5", "--lambda", "2", "--no-blocking", "--inductive", "--rate", "8", "--resume")
-    assert given == {"weight_decay": 0.5, "lambda": 2.0, "blocking": False, "inductive": True, "rate": "8", "resume": "must"}
+    given = parse("--weight-decay", "0.5", "--lambda", "2", "--no-blocking", "--inductive",
+                  "--rate", "8", "--resume")
+    assert given == {"weight_decay": 0.5, "lambda": 2.0, "blocking": False, "inductive": True,
+                     "rate": "8", "resume": "must"}
     assert parse() == {}, "absent flags leave no trace"
     assert parse("--resume", "auto")["resume"] == "auto"
 
 
 def test_every_field_has_a_flag():
     for key, spec in FIELDS.items():
-        given = parse(flag_of(key)) if type(spec.default) is bool else parse(flag_of(key), str(spec.default))
+        given = parse(flag_of(key)) if type(spec.default) is bool else parse(flag_of(key),
+                                                                             str(spec.default))
         assert given == {key: True if type(spec.default) is bool else spec.default}
 
 
 MISTAKES = [
     ("hiden", 3, "did you mean 'hidden'"), ("weight-decai", 0.1, "did you mean 'weight_decay'"),
-    ("zzz", 1, "hpcgcn config lists"), ("layers", 0, "at least 1"), ("layers", 2.5, "a whole number"),
-    ("layers", "3", "a whole number"), ("layers", True, "a whole number"), ("dropout", 1.0, "less than 1"),
-    ("dropout", -0.1, "at least 0"), ("dropout", float("nan"), "finite"), ("lr", float("inf"), "finite"),
-    ("alpha", 1.5, "at most 1"), ("model", "gcni", "did you mean 'gcnii'"), ("model", 5, "choose one of"),
-    ("method", "pipe", "choose one of"), ("inductive", 1, "true or false"), ("inductive", "yes", "true or false"),
-    ("staleness_features", 2, "choose one of 0, 1"), ("seed", -1, "at least 0"), ("smooth_features", 1.0, "less than 1"),
-    ("name", None, "a text"), ("epochs", [3], "a whole number"), ("name", "a\nb", "without line feeds"),
-    ("name", "\x1b[31m", "printable"), ("threads", 10 ** 20, "at most 4096"), ("epochs", 10 ** 5000, "at most"),
-    ("lr", 10 ** 5000, "finite"), ("seed", 2 ** 63, "at most"), ("stall_timeout", float("inf"), "finite"),
+    ("zzz", 1, "hpcgcn config lists"), ("layers", 0, "at least 1"),
+    ("layers", 2.5, "a whole number"), ("layers", "3", "a whole number"),
+    ("layers", True, "a whole number"), ("dropout", 1.0, "less than 1"),
+    ("dropout", -0.1, "at least 0"), ("dropout", float("nan"), "finite"),
+    ("lr", float("inf"), "finite"), ("alpha", 1.5, "at most 1"),
+    ("model", "gcni", "did you mean 'gcnii'"), ("model", 5, "choose one of"),
+    ("method", "pipe", "choose one of"), ("inductive", 1, "true or false"),
+    ("inductive", "yes", "true or false"), ("staleness_features", 2, "choose one of 0, 1"),
+    ("seed", -1, "at least 0"), ("smooth_features", 1.0, "less than 1"), ("name", None, "a text"),
+    ("epochs", [3], "a whole number"), ("name", "a\nb", "without line feeds"),
+    ("name", "\x1b[31m", "printable"), ("threads", 10 ** 20, "at most 4096"),
+    ("epochs", 10 ** 5000, "at most"), ("lr", 10 ** 5000, "finite"), ("seed", 2 ** 63, "at most"),
+    ("stall_timeout", float("inf"), "finite"),
     ("split_index", -1, "at least 0"), ("feature_blocks", 100_000, "at most 1024"),
 ]
 
@@ -96,7 +106,8 @@ def test_whole_numbers_do_for_numbers_and_numbers_for_texts():
 
 
 @pytest.mark.parametrize("content, words", [
-    ("layers = ", "not valid TOML"), ("[model]\nlayers = 3\n", "not grouped in tables"), ("layerz = 3\n", "did you mean 'layers'"),
+    ("layers = ", "not valid TOML"), ("[model]\nlayers = 3\n", "not grouped in tables"),
+    ("layerz = 3\n", "did you mean 'layers'"),
     ("layers = 'three'\n", "a whole number"), (b"\xff\xfe", "not valid TOML"),
 ])
 def test_mistakes_in_a_file_are_named(tmp_path, content, words):
@@ -139,7 +150,8 @@ def test_settings_are_checked_however_they_are_made(way):
 @pytest.mark.parametrize("way", [way for way in WAYS_TO_MAKE if way != "group"])
 def test_a_method_means_its_preset_however_settings_are_made(way):
     config = WAYS_TO_MAKE[way](method="pipegcn")
-    assert (config.communication.staleness_features, config.communication.staleness_gradients) == (1, 1)
+    assert (config.communication.staleness_features,
+            config.communication.staleness_gradients) == (1, 1)
     assert config == make_config({"method": "pipegcn"})
     with pytest.raises(ConfigError, match="there is nothing to smooth"):
         WAYS_TO_MAKE[way](method="vanilla", smooth_features=0.5)
@@ -158,8 +170,10 @@ def test_settings_cannot_be_changed_in_place():
 def test_another_method_keeps_what_was_chosen_and_drops_the_old_preset():
     config = Config(method="sylvie-a", refresh_every=5, hidden=64)
     other = config.replace(method="pipegcn")
-    assert (other.codec, other.refresh_every, other.hidden, other.staleness_features) == ("fp32", 5, 64, 1)
-    assert config.replace(lr=0.5).replace(lr=0.01) == config and hash(config) == hash(config.replace())
+    assert (other.codec, other.refresh_every, other.hidden,
+            other.staleness_features) == ("fp32", 5, 64, 1)
+    assert (config.replace(lr=0.5).replace(lr=0.01) == config
+            and hash(config) == hash(config.replace()))
 
 
 def test_settings_travel_between_ranks():
@@ -189,8 +203,10 @@ def test_old_names_are_understood_with_a_note(old, caplog):
 
 
 def test_settings_load_neither_mpi_nor_numpy():
-    code = "import sys, hpcgcn.config; print([m for m in ('mpi4py', 'numpy', 'scipy', 'h5py') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
+    code = ("import sys, hpcgcn.config; print([m for m in ('mpi4py', 'numpy', 'scipy', 'h5py') "
+            "if m in sys.modules])")
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True,
+                          text=True).stdout == "[]\n"
 
 
 def test_dropout_short_of_one_keeps_something():

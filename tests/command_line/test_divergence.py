@@ -54,16 +54,16 @@ def test_predictions_of_a_diverged_model_are_refused(folder):
 
 @pytest.mark.parametrize("codec, code", [("fp16", 2), ("bf16", 0), ("fp32", 0)])
 def test_overflow_of_a_codec_is_named(folder, codec, code):
-    done = launch(2, ["hpcgcn", "train", "large.h5", "--codec", codec, "--epochs", "2", "--norm", "no",
-                      "--layers", "4"], cwd=folder)
+    done = launch(2, ["hpcgcn", "train", "large.h5", "--codec", codec, "--epochs", "2", "--norm",
+                      "no", "--layers", "4"], cwd=folder)
     assert done.code == code, done.stderr
-    assert ("codec = 'fp16' overflowed in epoch 1: rows to exchange hold numbers above 65504" in done.stderr) == (
-        codec == "fp16")
+    assert ("codec = 'fp16' overflowed in epoch 1: rows to exchange hold numbers above 65504"
+            in done.stderr) == (codec == "fp16")
     assert "codec = 'bf16' has the range of float32" in done.stderr or codec != "fp16"
 
 
 def test_divergence_is_not_blamed_on_the_codec(folder):
-    done = launch(2, ["hpcgcn", "train", "g.h5", "--codec", "fp16", "--lr", "1e38", "--epochs", "5", "--eval-every",
-                      "0"], cwd=folder)
+    done = launch(2, ["hpcgcn", "train", "g.h5", "--codec", "fp16", "--lr", "1e38", "--epochs", "5",
+                      "--eval-every", "0"], cwd=folder)
     assert done.code == 2 and "training diverged; lower lr (now 1e+38)" in done.stderr
     assert "overflowed" not in done.stderr

@@ -41,7 +41,8 @@ def test_sparse_features_of_scipy_are_sparse_rows(losses, kind):
     given = replace(graph, features=getattr(scipy.sparse, kind)(graph.features))
     np.testing.assert_array_equal(with_arrays(given).features.to_dense(), graph.features)
     assert np.isfinite(losses(given)).all()
-    assert with_arrays(replace(graph, features=scipy.sparse.eye(graph.n_nodes))).features.values is None
+    assert with_arrays(replace(graph,
+                               features=scipy.sparse.eye(graph.n_nodes))).features.values is None
 
 
 def test_arrays_of_the_right_type_are_not_copied():
@@ -55,7 +56,8 @@ def one_way(graph: Graph) -> Graph:
     rows = np.repeat(np.arange(graph.n_nodes), np.diff(graph.indptr))
     kept = rows < graph.indices
     counts = np.bincount(rows[kept], minlength=graph.n_nodes)
-    return replace(graph, indptr=np.concatenate([[0], np.cumsum(counts)]), indices=graph.indices[kept])
+    return replace(graph, indptr=np.concatenate([[0], np.cumsum(counts)]),
+                   indices=graph.indices[kept])
 
 
 def with_values(name, values):
@@ -63,7 +65,8 @@ def with_values(name, values):
 
 
 BAD = {
-    "neighbour ids must be in": lambda g: replace(g, indices=np.where(g.indices == 0, 10 ** 6, g.indices)),
+    "neighbour ids must be in": lambda g: replace(g, indices=np.where(g.indices == 0, 10 ** 6,
+                                                                      g.indices)),
     "some edges are there one way only": one_way,
     "hold NaN or infinity": lambda g: replace(g, features=np.full_like(g.features, np.nan)),
     "labels must be in": lambda g: replace(g, labels=np.full(g.n_nodes, 99)),
@@ -93,5 +96,6 @@ def test_a_directed_graph_may_have_edges_one_way(losses):
 
 @pytest.mark.parametrize("source", [None, 3, {"x": 1}, np.zeros(3)])
 def test_what_is_no_graph_is_refused(source):
-    with pytest.raises(ConfigError, match="expected the path of a graph or partition file, or a Graph"):
+    with pytest.raises(ConfigError,
+                       match="expected the path of a graph or partition file, or a Graph"):
         train_model(source, {}, MPI.COMM_SELF)

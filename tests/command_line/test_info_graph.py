@@ -17,7 +17,8 @@ def contents_of(path, capsys):
 
 def test_homophily_degrees_components_and_splits(tmp_path, capsys):
     # A triangle of classes 0, 0, 1, a pair of class 1 and one node alone; node 4 has no label.
-    graph = edges_graph(6, [0, 1, 2, 3], [1, 2, 0, 4], labels=np.array([0, 0, 1, 1, -1, 1], np.int32), n_classes=2,
+    graph = edges_graph(6, [0, 1, 2, 3], [1, 2, 0, 4],
+                        labels=np.array([0, 0, 1, 1, -1, 1], np.int32), n_classes=2,
                         split=np.array([[1, 2, 3, 1, 0, 3]], np.uint8))
     write_graph(tmp_path / "g.h5", graph)
     contents = contents_of(tmp_path / "g.h5", capsys)
@@ -55,7 +56,8 @@ def test_the_picture_as_a_file(tmp_path, capsys, ending):
     write_graph(tmp_path / "g.h5", random_graph(labels=np.ones((41, 3), np.uint8)))
     image = tmp_path / f"g.{ending}"
     assert main(["info", str(tmp_path / "g.h5"), "--plot", str(image)]) == 0
-    assert image.read_bytes()[:4] == {"png": b"\x89PNG", "svg": b"<?xm"}[ending] and image.stat().st_size > 5000
+    assert image.read_bytes()[:4] == {"png": b"\x89PNG",
+                                      "svg": b"<?xm"}[ending] and image.stat().st_size > 5000
     capsys.readouterr()
     assert main(["info", str(tmp_path / "g.h5"), "--plot", str(tmp_path / "no" / "g.png")]) == 2
     assert "cannot write" in capsys.readouterr().err
@@ -65,7 +67,8 @@ def test_directed_graphs_have_in_degrees(tmp_path, capsys):
     # 0 -> 1 -> 2, and 3 alone: 0 has no in-neighbour, but is not isolated.
     write_graph(tmp_path / "g.h5", edges_graph(4, [0, 1], [1, 2], directed=True))
     contents = contents_of(tmp_path / "g.h5", capsys)
-    assert contents["isolated_nodes"] == 1 and contents["degree_histogram"] == [[0, 0, 2], [1, 1, 2]]
+    assert contents["isolated_nodes"] == 1 and contents["degree_histogram"] == [[0, 0, 2],
+                                                                                [1, 1, 2]]
     assert main(["info", str(tmp_path / "g.h5")]) == 0
     shown = capsys.readouterr().out
     assert "in-degree  " in shown and "\nin-degrees\n" in shown
@@ -74,7 +77,8 @@ def test_directed_graphs_have_in_degrees(tmp_path, capsys):
     assert "in-degree" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name, words", [("g", "the ending is missing"), ("g.txt", "the ending .txt is not known")])
+@pytest.mark.parametrize("name, words", [("g", "the ending is missing"),
+                                         ("g.txt", "the ending .txt is not known")])
 def test_a_picture_of_no_known_kind(tmp_path, capsys, name, words):
     write_graph(tmp_path / "g.h5", random_graph())
     assert main(["info", str(tmp_path / "g.h5"), "--plot", str(tmp_path / name)]) == 2
@@ -96,19 +100,23 @@ def drawn(tmp_path, monkeypatch, graph):
 
 
 def test_what_the_picture_shows(tmp_path, monkeypatch):
-    degrees, classes, words = drawn(tmp_path, monkeypatch, edges_graph(4, [0, 1], [1, 2], directed=True))
+    degrees, classes, words = drawn(tmp_path, monkeypatch,
+                                    edges_graph(4, [0, 1], [1, 2], directed=True))
     assert degrees.get_ylim()[0] == 0.5 and degrees.get_title() == "in-degree distribution"
     assert all(tick == int(tick) for tick in classes.get_xticks())
-    assert classes.get_legend().get_window_extent().y1 < classes.get_window_extent().y0, "the legend is below the bars"
+    assert (classes.get_legend().get_window_extent().y1
+            < classes.get_window_extent().y0), "the legend is below the bars"
     assert "mean in-degree" in words.texts[0].get_text()
 
 
 def test_no_labels_in_the_picture(tmp_path, monkeypatch):
-    bare = edges_graph(4, [0, 1], [1, 2], labels=np.full(4, -1, np.int32), split=np.zeros((1, 4), np.uint8))
+    bare = edges_graph(4, [0, 1], [1, 2], labels=np.full(4, -1, np.int32),
+                       split=np.zeros((1, 4), np.uint8))
     _, classes, _ = drawn(tmp_path, monkeypatch, bare)
     assert [text.get_text() for text in classes.texts] == ["no labels"] and not classes.axison
 
 
 def test_bars():
-    assert text.bars([("a", 100), ("long", 1), ("c", 0)], width=10).splitlines() == ["     a  100  ##########", "  long    1  .",
-                                                                                     "     c    0"]
+    assert text.bars([("a", 100), ("long", 1), ("c", 0)],
+                     width=10).splitlines() == ["     a  100  ##########", "  long    1  .",
+                                                "     c    0"]

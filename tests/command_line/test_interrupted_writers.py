@@ -39,7 +39,8 @@ def test_a_signal_leaves_nothing(large, tmp_path, command, number):
     limit = time.monotonic() + 120
     while not os.listdir(tmp_path) and process.poll() is None and time.monotonic() < limit:
         time.sleep(0.001)
-    assert [name for name in os.listdir(tmp_path) if name.startswith(".hpcgcn-")], "not seen writing"
+    assert [name
+            for name in os.listdir(tmp_path) if name.startswith(".hpcgcn-")], "not seen writing"
     process.send_signal(number)
     said = process.communicate(timeout=60)[1]
     assert process.returncode in (-number, 130), said
@@ -57,7 +58,8 @@ TRAIN = ["train", "g.h5", "--epochs", "400", "--eval-every", "1", "--hidden", "4
 
 @pytest.mark.parametrize("redirect", ["", "2>&1"])
 def test_a_reader_that_goes_away_does_not_end_the_run(here, redirect):
-    line = f"{sys.executable} -m hpcgcn {' '.join(TRAIN)} {redirect} | head -n 1; echo ${{PIPESTATUS[0]}}"
+    line = (f"{sys.executable} -m hpcgcn {' '.join(TRAIN)} {redirect} | head -n 1; echo "
+            f"${{PIPESTATUS[0]}}")
     done = subprocess.run(["bash", "-c", line], cwd=here, env=rank_environment(),
                           capture_output=True, text=True, timeout=120)
     assert done.stdout.splitlines()[-1] == "0" and "Traceback" not in done.stderr + done.stdout

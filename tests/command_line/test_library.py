@@ -76,7 +76,8 @@ def test_quiet_leaves_the_summary(graph_file, caplog):
 def test_a_failing_callback_is_named_and_its_exception_kept(graph_file):
     def fails(report: EpochReport):
         raise ZeroDivisionError("no")
-    with pytest.raises(CallbackError, match="the callback failed after epoch 1: ZeroDivisionError: no"):
+    with pytest.raises(CallbackError,
+                       match="the callback failed after epoch 1: ZeroDivisionError: no"):
         train_model("g.h5", Config(epochs=3), MPI.COMM_SELF, callback=fails)
 
 
@@ -94,7 +95,8 @@ def test_all_that_is_public_can_be_imported_and_has_hints():
 
 
 def test_types_are_shipped():
-    code = "import importlib.resources as r; print(r.files('hpcgcn').joinpath('py.typed').is_file())"
+    code = ("import importlib.resources as r; "
+            "print(r.files('hpcgcn').joinpath('py.typed').is_file())")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
                           env=rank_environment())
     assert done.stdout == "True\n"

@@ -28,7 +28,8 @@ COMMANDS = {
 }
 # The input that is tried as the output, if not g.h5 (which generate does not read).
 INPUTS = {"import": "edges.csv", "weights import": "w.safetensors",
-          "weights export": "runs/a/run.json", "report": "runs/a/metrics.csv", "report picture": "runs/a/metrics.csv"}
+          "weights export": "runs/a/run.json", "report": "runs/a/metrics.csv",
+          "report picture": "runs/a/metrics.csv"}
 NO_FLAG = ("weights import",)                    # which takes no --overwrite: it makes a new folder
 # Formats that do not tell whose a file is: with --overwrite any regular file may be replaced.
 FOREIGN = ("predict csv", "export file", "report picture", "info picture")

@@ -12,15 +12,17 @@ from hpcgcn.train.plateau import PATIENCE, ChanceWatch, chance_loss, features_ar
 
 
 def labels(host, split=None):
-    return SimpleNamespace(host=np.array(host), split=np.ones(len(host), np.uint8) if split is None else np.array(split))
+    return SimpleNamespace(host=np.array(host),
+                           split=np.ones(len(host), np.uint8) if split is None else np.array(split))
 
 
 def test_chance_is_the_entropy_of_the_training_labels():
     assert chance_loss(MPI.COMM_SELF, labels([0, 1, 2, 3]), 4) == pytest.approx(np.log(4))
-    assert chance_loss(MPI.COMM_SELF, labels([0, 0, 0, 1, -1, 2], [1, 1, 1, 1, 1, 2]), 3) == pytest.approx(
-        -(0.75 * np.log(0.75) + 0.25 * np.log(0.25)))
+    assert chance_loss(MPI.COMM_SELF, labels([0, 0, 0, 1, -1, 2], [1, 1, 1, 1, 1, 2]),
+                       3) == pytest.approx(-(0.75 * np.log(0.75) + 0.25 * np.log(0.25)))
     assert chance_loss(MPI.COMM_SELF, labels([1, 1, 1]), 3) == 0
-    assert chance_loss(MPI.COMM_SELF, labels([[0, 1, 1], [1, 1, 0]]), 3) == pytest.approx(2 * np.log(2))
+    assert chance_loss(MPI.COMM_SELF, labels([[0, 1, 1], [1, 1, 0]]),
+                       3) == pytest.approx(2 * np.log(2))
 
 
 LOG_5 = np.log(5)
@@ -51,7 +53,8 @@ def test_one_class_has_no_chance_to_beat():
 
 
 def test_a_loss_that_falls_towards_chance_from_above_is_no_alarm():
-    losses = np.log(2) * (1 + 1.5 * np.exp(-np.arange(80) / 25)) - 0.005 * np.maximum(np.arange(80) - 40, 0)
+    losses = np.log(2) * (1 + 1.5
+                          * np.exp(-np.arange(80) / 25)) - 0.005 * np.maximum(np.arange(80) - 40, 0)
     assert losses[PATIENCE - 1] > np.log(2) and losses.min() < 0.98 * np.log(2)
     assert warnings(losses, np.log(2)) == ([], False)
 
@@ -59,7 +62,8 @@ def test_a_loss_that_falls_towards_chance_from_above_is_no_alarm():
 def test_a_loss_that_stays_above_chance_is_told_with_its_present_value():
     watch = ChanceWatch(np.log(2))
     found = [watch.observe(loss) for loss in np.linspace(0.9, 0.893, PATIENCE)]
-    assert "it is 0.893, and guessing by the labels' frequencies has 0.693" in found[-1] and not any(found[:-1])
+    assert ("it is 0.893, and guessing by the labels' frequencies has 0.693" in found[-1]
+            and not any(found[:-1]))
 
 
 def features(values):

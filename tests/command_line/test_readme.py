@@ -1,4 +1,5 @@
-"""The commands and the script of README.md run as they are written (on a smaller graph, for fewer epochs)."""
+"""The commands and the script of README.md run as they are written (on a smaller graph, for fewer
+epochs)."""
 
 import pathlib
 import re
@@ -37,13 +38,15 @@ def test_its_script_runs_on_two_ranks_again_and_again(tmp_path):
     write_graph(tmp_path / "g.h5", random_graph())
     for _ in range(2):
         done = launch(2, [sys.executable, "script.py"], cwd=tmp_path).check()
-        assert done.stdout.count("1bit 0.01") == done.stdout.count("'test':") == 2 and done.stdout.count("results: ") == 1
+        assert (done.stdout.count("1bit 0.01") == done.stdout.count("'test':") == 2
+                and done.stdout.count("results: ") == 1)
 
 
 def test_its_flags_exist():
     from hpcgcn.config import FIELDS, flag_of
     known = {flag_of(key) for key in FIELDS} | {flag_of("no_" + key) for key in FIELDS}
-    known |= {"--method", "--config", "--plot", "--weights", "--normalise-features", "--oversubscribe", "--reorder",
-              "--nodes", "--degree", "--features", "--classes", "--seed", "--format", "--help", "--force-reinstall", "--no-deps"}
+    known |= {"--method", "--config", "--plot", "--weights", "--normalise-features",
+              "--oversubscribe", "--reorder", "--nodes", "--degree", "--features", "--classes",
+              "--seed", "--format", "--help", "--force-reinstall", "--no-deps"}
     used = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README))
     assert used <= known, used - known

@@ -1,4 +1,5 @@
-"""The report: what it reads, shows and refuses, and that nothing a user wrote gets into the page unescaped."""
+"""The report: what it reads, shows and refuses, and that nothing a user wrote gets into the page
+unescaped."""
 
 import html.parser
 import json
@@ -21,7 +22,8 @@ from hpcgcn.report.runs import PHASES, read_run, read_runs
 from hpcgcn.train.metrics import COLUMNS
 
 
-def make_run(folder, *, method="vanilla", epochs=20, ranks=2, sent=1000, eval_every=2, summary=True, **settings):
+def make_run(folder, *, method="vanilla", epochs=20, ranks=2, sent=1000, eval_every=2, summary=True,
+             **settings):
     """A run folder with plausible contents; returns its path as text."""
     folder.mkdir(parents=True)
     config = make_config({"method": method, "name": folder.name, "epochs": epochs} | settings)
@@ -29,16 +31,19 @@ def make_run(folder, *, method="vanilla", epochs=20, ranks=2, sent=1000, eval_ev
     lines = [",".join(COLUMNS)]
     for epoch in range(epochs):
         row = {"epoch": epoch + 1, "loss": 2.0 * 0.9 ** epoch, "seconds": 0.1, "bytes_sent": sent,
-               "bytes_uncompressed": 4000 * bool(sent), "stale_share": 0.0, "hidden_share": 0.5, "rate": 1.0}
+               "bytes_uncompressed": 4000 * bool(sent), "stale_share": 0.0, "hidden_share": 0.5,
+               "rate": 1.0}
         row |= {f"{phase}_seconds": 0.02 * ranks for phase in PHASES}
         if (epoch + 1) % eval_every == 0:
             row |= {"train": 0.9, "val": 0.5 + 0.02 * epoch, "test": 0.4 + 0.02 * epoch}
         lines.append(",".join(str(row.get(name, "")) for name in COLUMNS))
     (folder / "metrics.csv").write_text("\n".join(lines) + "\n")
     if summary:
-        by_rank = [{"rank": rank, **{f"{phase}_seconds": 0.02 for phase in PHASES}} for rank in range(ranks)]
+        by_rank = [{"rank": rank, **{f"{phase}_seconds": 0.02 for phase in PHASES}}
+                   for rank in range(ranks)]
         (folder / "summary.json").write_text(json.dumps({
-            "epochs": epochs, "stopped_early": False, "nodes": 500, "ranks": ranks, "hidden_share": 0.25,
+            "epochs": epochs, "stopped_early": False, "nodes": 500, "ranks": ranks,
+            "hidden_share": 0.25,
             "by_rank": by_rank, "peak_memory_bytes": {"largest_rank": 10 ** 8}}))
     return str(folder)
 
@@ -65,10 +70,12 @@ class Outline(html.parser.HTMLParser):
 def test_a_page_of_one_run_has_everything(tmp_path):
     text = page(read_runs([make_run(tmp_path / "first")]))
     outline = Outline(text)
-    charts = [a["aria-label"] for tag, a in outline.tags if tag == "svg" and a.get("class") == "chart"]
+    charts = [a["aria-label"]
+              for tag, a in outline.tags if tag == "svg" and a.get("class") == "chart"]
     assert len(charts) == 9 and "Test accuracy against bytes sent, all ranks" in charts
     assert "rank 0" in outline.text and "rank 1" in outline.text and "rank 2" not in outline.text
-    assert "88.00 %" in outline.text and "78.00 %" in outline.text      # val and test of the last evaluation, epoch 19
+    # val and test of the last evaluation, epoch 19
+    assert "88.00 %" in outline.text and "78.00 %" in outline.text
     assert "4.0×" in outline.text and "25.0 %" in outline.text and "100 MB" in outline.text
 
 
@@ -78,7 +85,8 @@ def test_every_run_is_a_line_in_every_chart_and_a_row_of_the_table(tmp_path, n_r
     outline = Outline(page(runs))
     lines = [a["data-run"] for tag, a in outline.tags if tag == "g" and "data-run" in a]
     assert all(lines.count(str(k)) == 10 for k in range(n_runs))        # nine charts and the bars
-    looks = {(a["class"], a.get("stroke-dasharray")) for tag, a in outline.tags if tag == "polyline"}
+    looks = {(a["class"], a.get("stroke-dasharray"))
+             for tag, a in outline.tags if tag == "polyline"}
     assert len(looks) == n_runs
 
 
@@ -98,7 +106,8 @@ def test_charts_are_well_formed_and_inside_their_frame(tmp_path):
         for line in tree.iter("polyline"):
             points = [tuple(map(float, pair.split(","))) for pair in line.get("points").split()]
             assert len(points) >= 10 and all(math.isfinite(v) for point in points for v in point)
-            assert all(0 <= x <= width for x, _ in points) and [x for x, _ in points] == sorted(x for x, _ in points)
+            assert (all(0 <= x <= width for x, _ in points)
+                    and [x for x, _ in points] == sorted(x for x, _ in points))
 
 
 def test_text_of_users_is_escaped(tmp_path):
@@ -126,7 +135,8 @@ def test_only_settings_that_differ_are_shown(tmp_path):
 def test_one_run_shows_what_is_not_a_default(tmp_path):
     run = read_run(make_run(tmp_path / "a", method="sylvie-s", hidden=32))
     changed = tables.changed_settings(run)
-    assert changed["hidden"] == 32 and changed["codec"] == "1bit" and "dropout" not in changed and "name" not in changed
+    assert (changed["hidden"] == 32 and changed["codec"] == "1bit" and "dropout" not in changed
+            and "name" not in changed)
 
 
 def test_a_file_cut_short_gives_its_whole_rows_and_a_note(tmp_path):
@@ -135,7 +145,8 @@ def test_a_file_cut_short_gives_its_whole_rows_and_a_note(tmp_path):
     text = open(metrics).read()
     open(metrics, "w").write(text[:len(text) - 30])
     run = read_run(path)
-    assert run.n_epochs == 19 and any("1 incomplete row left out, 19 used" in note for note in run.notes)
+    assert run.n_epochs == 19 and any("1 incomplete row left out, 19 used" in note
+                                      for note in run.notes)
     assert "incomplete row" in page([run])
 
 
@@ -181,7 +192,8 @@ def test_damaged_companions_become_notes(tmp_path):
 
 def test_labels_tell_runs_of_the_same_name_apart(tmp_path):
     paths = [make_run(tmp_path / "x" / "run"), make_run(tmp_path / "y" / "run")]
-    assert [run.label for run in read_runs(paths)] == [os.path.join("x", "run"), os.path.join("y", "run")]
+    assert [run.label for run in read_runs(paths)] == [os.path.join("x", "run"),
+                                                       os.path.join("y", "run")]
     assert len(read_runs([paths[0], paths[0] + "/", paths[1]])) == 2
 
 
@@ -216,7 +228,8 @@ def test_the_command_writes_the_page_and_overwrites_an_old_one(tmp_path, capsys)
     path, target = make_run(tmp_path / "a"), tmp_path / "r.html"
     assert main(["report", path, "-o", str(target), "--title", "Old title"]) == 0
     assert main(["report", path, "-o", str(target), "--title", "My title"]) == 0
-    assert str(target) in capsys.readouterr().out and "<h1>My title</h1>" in target.read_text(encoding="utf-8")
+    assert (str(target) in capsys.readouterr().out
+            and "<h1>My title</h1>" in target.read_text(encoding="utf-8"))
     assert sorted(os.listdir(tmp_path)) == ["a", "r.html"]
 
 
@@ -232,7 +245,8 @@ def test_png_of_the_curves(tmp_path, capsys):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     paths = [make_run(tmp_path / "a"), make_run(tmp_path / "b", sent=0)]
     assert main(["report", *paths, "--png", str(tmp_path / "curves.png")]) == 0
-    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG") and not os.path.exists("report.html")
+    assert ((tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+            and not os.path.exists("report.html"))
     assert main(["report", *paths, "--png", str(tmp_path / "missing" / "curves.png")]) == 2
 
 
@@ -246,36 +260,42 @@ def test_thinning_keeps_ends_and_extremes():
     points = [(float(k), math.sin(k / 300)) for k in range(5000)]
     points[3333] = (3333.0, 9.0)
     kept = thinned(points, 100)
-    assert len(kept) <= 100 and kept[0] == points[0] and kept[-1] == points[-1] and (3333.0, 9.0) in kept
+    assert (len(kept) <= 100 and kept[0] == points[0] and kept[-1] == points[-1]
+            and (3333.0, 9.0) in kept)
     assert kept == sorted(kept)
 
 
-@pytest.mark.parametrize("low, high, log", [(0, 1, False), (0.8123, 0.8127, False), (-3, 17, False), (0, 3e9, False),
-                                            (1e-5, 2, True), (900, 1100, True), (3, 4e12, True)])
+@pytest.mark.parametrize("low, high, log",
+                         [(0, 1, False), (0.8123, 0.8127, False), (-3, 17, False), (0, 3e9, False),
+                          (1e-5, 2, True), (900, 1100, True), (3, 4e12, True)])
 def test_ticks_are_few_round_and_inside(low, high, log):
     ticks = scales.Scale(low, high, 0, 100, log).ticks(6)
     assert 2 <= len(ticks) <= 7 and ticks == sorted(ticks)
     assert all(low - 1e-9 * abs(high) <= tick <= high * 1.002 for tick in ticks)
 
 
-@pytest.mark.parametrize("value, text", [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2.34e9, "2.34 GB")])
+@pytest.mark.parametrize("value, text",
+                         [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2.34e9, "2.34 GB")])
 def test_sizes_in_words(value, text):
     assert scales.size(value) == text
 
 
-@pytest.mark.parametrize("value, text", [(0.0123, "12.3 ms"), (2.5, "2.5 s"), (4000, "1 h 06 min"), (600, "10 min 00 s"),
-                                         (2e-5, "20 µs")])
+@pytest.mark.parametrize("value, text", [(0.0123, "12.3 ms"), (2.5, "2.5 s"), (4000, "1 h 06 min"),
+                                         (600, "10 min 00 s"), (2e-5, "20 µs")])
 def test_durations_in_words(value, text):
     assert scales.duration(value) == text
 
 
-# -- pipelines ----------------------------------------------------------------------------------------------------------
+# -- pipelines -------------------------------------------------------------------------------------
 
 def test_pipelines_tell_bubble_balance_and_the_age_of_what_was_read(tmp_path):
-    runs = read_runs([make_run(tmp_path / "plain"), make_run(tmp_path / "pipe", method="gnnpipe", layers=8)])
+    runs = read_runs([make_run(tmp_path / "plain"),
+                      make_run(tmp_path / "pipe", method="gnnpipe", layers=8)])
     assert pipelines(runs) == [] and "Pipelines of layers" not in page(runs)
-    told = {"stages": 4, "partitions_per_stage": 2, "chunks": 16, "bubble_measured": 0.314, "bubble_predicted": 0.158, "balance": 1.07,
-            "reads_by_age": {"current": 0.6, "zeros": 0.1, "1": 0.02, "4": 0.03, "23": 0.05, "40": 0.2, "7": "much"}}
+    told = {"stages": 4, "partitions_per_stage": 2, "chunks": 16, "bubble_measured": 0.314,
+            "bubble_predicted": 0.158, "balance": 1.07,
+            "reads_by_age": {"current": 0.6, "zeros": 0.1, "1": 0.02, "4": 0.03, "23": 0.05,
+                             "40": 0.2, "7": "much"}}
     runs[1].summary["pipeline"] = told
     assert [number for number, _ in pipelines(runs)] == [1]
     assert ages_of(runs[1]) == pytest.approx([0.6, 0.02, 0.03, 0, 0.05, 0.2, 0.1])

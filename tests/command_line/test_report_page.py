@@ -1,4 +1,5 @@
-"""The report in a real browser: it draws, its script runs, and it is readable in light, dark and on paper."""
+"""The report in a real browser: it draws, its script runs, and it is readable in light, dark and on
+paper."""
 
 import re
 import shutil
@@ -9,10 +10,13 @@ from test_report import make_run
 
 from hpcgcn.cli import main
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: apt-get install chromium runs these tests")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
+                None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: apt-get install "
+                                                         "chromium runs these tests")
 
-# Moves the pointer over the first chart, hides the first run, and leaves what happened in the page's title.
+# Moves the pointer over the first chart, hides the first run, and leaves what happened in the
+# page's title.
 PROBE = """<script>
 window.addEventListener("error", event => { document.title = "ERROR " + event.message; });
 window.addEventListener("load", () => {
@@ -50,7 +54,8 @@ def report(tmp_path_factory):
 
 def test_hovering_shows_all_runs_and_the_legend_hides_one(report, tmp_path):
     probed = tmp_path / "probed.html"
-    probed.write_text(report.read_text(encoding="utf-8").replace("</body>", PROBE + "</body>"), encoding="utf-8")
+    probed.write_text(report.read_text(encoding="utf-8").replace("</body>", PROBE + "</body>"),
+                      encoding="utf-8")
     dom = browse(tmp_path, "--window-size=1300,900", "--dump-dom", probed.as_uri())
     found = re.search(r"<title>(.*?)</title>", dom).group(1)
     assert '"shown":true' in found and '"hidden":true' in found and '"wide":false' in found, found
@@ -59,7 +64,8 @@ def test_hovering_shows_all_runs_and_the_legend_hides_one(report, tmp_path):
 
 @pytest.mark.parametrize("scheme, dark", [(1, False), (0, True)], ids=["light", "dark"])
 def test_a_screenshot_has_paper_ink_and_the_colours_of_the_runs(report, tmp_path, scheme, dark):
-    image = pytest.importorskip("matplotlib.image", reason="matplotlib reads the screenshot and is not installed")
+    image = pytest.importorskip("matplotlib.image",
+                                reason="matplotlib reads the screenshot and is not installed")
     picture = tmp_path / "shot.png"
     browse(tmp_path, "--window-size=1300,2000", f"--blink-settings=preferredColorScheme={scheme}",
            f"--screenshot={picture}", report.as_uri())
@@ -72,6 +78,7 @@ def test_a_screenshot_has_paper_ink_and_the_colours_of_the_runs(report, tmp_path
 
 
 def test_it_prints(report, tmp_path):
-    browse(tmp_path, "--no-pdf-header-footer", f"--print-to-pdf={tmp_path / 'report.pdf'}", report.as_uri())
+    browse(tmp_path, "--no-pdf-header-footer", f"--print-to-pdf={tmp_path / 'report.pdf'}",
+           report.as_uri())
     content = (tmp_path / "report.pdf").read_bytes()
     assert content.startswith(b"%PDF") and 1 <= len(re.findall(rb"/Type\s*/Page\b", content)) <= 6

@@ -1,4 +1,5 @@
-"""Run folders: made after all checks, never another's, and resumed only as the run that they are."""
+"""Run folders: made after all checks, never another's, and resumed only as the run that they
+are."""
 
 import csv
 import json

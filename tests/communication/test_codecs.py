@@ -1,4 +1,5 @@
-"""Codecs as the exchange uses them: sizes by formula, round trips, draws that both sides make alike."""
+"""Codecs as the exchange uses them: sizes by formula, round trips, draws that both sides make
+alike."""
 
 import numpy as np
 import pytest
@@ -42,16 +43,19 @@ def round_trip(backend, codec, x, rate=1.0, draw=DRAW, rows=None):
 def test_sizes_by_formula(reference, width):
     item, n = reference.dtype.itemsize, 13
     rows = rows_of(n)
-    for name, wanted in {"fp32": n * width * item, "fp16": n * width * 2, "bf16": n * width * 2}.items():
+    for name, wanted in {"fp32": n * width * item, "fp16": n * width * 2,
+                         "bf16": n * width * 2}.items():
         assert make_codec(name).nbytes(reference, rows, width, 1, DRAW) == wanted
     for bits in (1, 2, 4, 8):
         packed = n * ((width * bits + 7) // 8)
         assert make_codec("bits").nbytes(reference, rows, width, bits, DRAW) == n * 4 + packed
-        assert make_codec("bits", wide_parameters=True).nbytes(reference, rows, width, bits, DRAW) == n * 8 + packed
+        assert make_codec("bits", wide_parameters=True).nbytes(reference, rows, width, bits,
+                                                               DRAW) == n * 8 + packed
     assert make_codec("bits").nbytes(reference, rows, width, 16, DRAW) == n * width * 2
     assert make_codec("bits").nbytes(reference, rows, width, 32, DRAW) == n * width * item
     for ratio in (1, 2, 3.7, 128, 10_000):
-        assert make_codec("subset").nbytes(reference, rows, width, ratio, DRAW) == n * max(1, int(width / ratio)) * item
+        assert make_codec("subset").nbytes(reference, rows, width, ratio,
+                                           DRAW) == n * max(1, int(width / ratio)) * item
 
 
 def test_one_bit_at_128_columns_takes_20_bytes_a_row():
@@ -61,15 +65,18 @@ def test_one_bit_at_128_columns_takes_20_bytes_a_row():
 @pytest.mark.parametrize("width", WIDTHS)
 def test_exact_codecs(reference, width):
     x = np.random.default_rng(0).standard_normal((7, width)).astype(reference.dtype)
-    for codec, rate in ((make_codec("fp32"), 1), (make_codec("bits"), 32), (make_codec("subset"), 1), (make_codec("nodes"), 1),
+    for codec, rate in ((make_codec("fp32"), 1), (make_codec("bits"), 32),
+                        (make_codec("subset"), 1), (make_codec("nodes"), 1),
                         (make_codec("subset", rescale=True), 1)):
         np.testing.assert_array_equal(round_trip(reference, codec, x, rate), x)
 
 
-@pytest.mark.parametrize("name, rate, relative", [("fp16", 1, 2 ** -11), ("bf16", 1, 2 ** -8), ("bits", 16, 2 ** -8)])
+@pytest.mark.parametrize("name, rate, relative",
+                         [("fp16", 1, 2 ** -11), ("bf16", 1, 2 ** -8), ("bits", 16, 2 ** -8)])
 def test_16_bits_round_to_nearest(reference, name, rate, relative):
     x = np.random.default_rng(0).standard_normal((9, 41)).astype(reference.dtype)
-    assert (np.abs(round_trip(reference, make_codec(name), x, rate) - x) <= relative * np.abs(x) * 1.0001).all()
+    assert (np.abs(round_trip(reference, make_codec(name), x, rate) - x)
+            <= relative * np.abs(x) * 1.0001).all()
 
 
 @pytest.mark.parametrize("wide", [False, True])
@@ -80,9 +87,11 @@ def test_quantised_rows_stay_within_a_step(reference, width, bits, nearest, wide
     x = np.random.default_rng(bits).standard_normal((20, width)).astype(reference.dtype) * 3
     out = round_trip(reference, make_codec("bits", nearest=nearest, wide_parameters=wide), x, bits)
     span = x.max(1) - x.min(1)
-    # bf16 keeps 8 bits of zero point and step: each may be off by 1/128 of itself, on top of one step (or half a cell).
+    # bf16 keeps 8 bits of zero point and step: each may be off by 1/128 of itself, on top of one
+    # step (or half a cell).
     slack = 1e-5 if wide else 1 / 64
-    allowed = (span / 2 ** bits / 2 if nearest else span / (2 ** bits - 1)) + slack * (np.abs(x).max(1) + span) + 1e-6
+    allowed = (span / 2 ** bits / 2 if nearest
+               else span / (2 ** bits - 1)) + slack * (np.abs(x).max(1) + span) + 1e-6
     assert (np.abs(out - x) <= allowed[:, None]).all()
 
 
@@ -97,14 +106,17 @@ def test_constant_and_tiny_rows_survive(value, nearest):
 
 
 def test_tiny_gradients_survive_with_their_signs():
-    backend, x = ReferenceBackend(), (np.random.default_rng(0).standard_normal((400, 64)) * 1e-8).astype(np.float32)
-    out = np.mean([round_trip(backend, make_codec("1bit"), x, 1, Draw(0, epoch, 1)) for epoch in range(300)], axis=0)
+    backend, x = (ReferenceBackend(),
+                  (np.random.default_rng(0).standard_normal((400, 64)) * 1e-8).astype(np.float32))
+    out = np.mean([round_trip(backend, make_codec("1bit"), x, 1, Draw(0, epoch, 1))
+                   for epoch in range(300)], axis=0)
     assert np.corrcoef(out.ravel(), x.ravel())[0, 1] > 0.98
     assert 0.5e-8 < np.abs(out).mean() < 1.5e-8
 
 
 UNBIASED = {"1bit": (make_codec("1bit"), 1), "2bit": (make_codec("2bit"), 2),
-            "4bit": (make_codec("4bit", wide_parameters=True), 4), "subset": (make_codec("subset", rescale=True), 4),
+            "4bit": (make_codec("4bit", wide_parameters=True), 4),
+            "subset": (make_codec("subset", rescale=True), 4),
             "nodes": (make_codec("nodes"), 3), "nodes-100": (make_codec("nodes"), 100)}
 
 
@@ -113,21 +125,25 @@ def test_unbiased(codec, rate):
     """The mean over epochs is the row, within six standard errors of what was seen."""
     backend, n_epochs = ReferenceBackend(np.float64), 1200
     x = np.random.default_rng(5).standard_normal((6, 8))
-    seen = np.array([round_trip(backend, codec, x, rate, Draw(7, epoch, 2)) for epoch in range(n_epochs)])
+    seen = np.array([round_trip(backend, codec, x, rate, Draw(7, epoch, 2))
+                     for epoch in range(n_epochs)])
     error, deviation = seen.mean(0) - x, seen.std(0) / np.sqrt(n_epochs)
-    rare = 12 * (x.max() - x.min()) / n_epochs          # an element near a level may have moved in no epoch at all
+    # an element near a level may have moved in no epoch at all
+    rare = 12 * (x.max() - x.min()) / n_epochs
     assert (np.abs(error) <= 6 * deviation + rare).all()
 
 
 def test_subset_without_rescaling_shrinks_by_the_ratio():
     backend, x = ReferenceBackend(np.float64), np.ones((1, 64))
-    mean = np.mean([round_trip(backend, make_codec("subset"), x, 4, Draw(0, epoch, 1)) for epoch in range(200)])
+    mean = np.mean([round_trip(backend, make_codec("subset"), x, 4, Draw(0, epoch, 1))
+                    for epoch in range(200)])
     assert mean == 0.25
 
 
 def test_subset_sends_the_same_columns_for_all_rows_and_other_ones_next_epoch():
     backend, x = ReferenceBackend(), np.ones((5, 40), np.float32)
-    sent = [np.flatnonzero(round_trip(backend, make_codec("subset"), x, 4, Draw(0, epoch, 1))[0]) for epoch in range(3)]
+    sent = [np.flatnonzero(round_trip(backend, make_codec("subset"), x, 4, Draw(0, epoch, 1))[0])
+            for epoch in range(3)]
     out = round_trip(backend, make_codec("subset"), x, 4, Draw(0, 0, 1))
     assert (out == out[0]).all() and len(sent[0]) == 10
     assert not np.array_equal(sent[0], sent[1]) and not np.array_equal(sent[1], sent[2])
@@ -136,7 +152,8 @@ def test_subset_sends_the_same_columns_for_all_rows_and_other_ones_next_epoch():
 
 
 def test_subset_columns_are_the_same_in_both_directions():
-    """A column that carries no values carries no gradients: the stream of a sender does not enter."""
+    """A column that carries no values carries no gradients: the stream of a sender does not
+    enter."""
     backend, x, codec = ReferenceBackend(), np.ones((2, 40), np.float32), make_codec("subset")
     there, back = (round_trip(backend, codec, x, 4, Draw(0, 1, 1, stream)) for stream in (0, 3))
     np.testing.assert_array_equal(there, back)
@@ -147,7 +164,8 @@ def test_nodes_are_chosen_by_id_alike_for_all_layers_and_receivers():
     chosen = many.host_ids[codec.chosen(many, 4, Draw(0, 2, 1))]
     assert 180 < len(chosen) < 330
     np.testing.assert_array_equal(many.host_ids[codec.chosen(many, 4, Draw(0, 2, 3, 5))], chosen)
-    np.testing.assert_array_equal(few.host_ids[codec.chosen(few, 4, Draw(0, 2, 1))], chosen[(chosen >= 300) & (chosen < 500)])
+    np.testing.assert_array_equal(few.host_ids[codec.chosen(few, 4, Draw(0, 2, 1))],
+                                  chosen[(chosen >= 300) & (chosen < 500)])
     assert not np.array_equal(many.host_ids[codec.chosen(many, 4, Draw(0, 3, 1))], chosen)
 
 
@@ -160,8 +178,8 @@ def test_nodes_that_do_not_travel_arrive_as_zeros():
     assert NodesCodec.share(5) == pytest.approx(0.2, rel=1e-4) and NodesCodec.share(1) == 1.0
 
 
-@pytest.mark.parametrize("name, rate", [("fp32", 1), ("fp16", 1), ("bits", 1), ("bits", 4), ("bits", 16), ("subset", 3),
-                                        ("nodes", 2)])
+@pytest.mark.parametrize("name, rate", [("fp32", 1), ("fp16", 1), ("bits", 1), ("bits", 4),
+                                        ("bits", 16), ("subset", 3), ("nodes", 2)])
 def test_rows_named_by_index_are_coded_like_rows_in_place(reference, name, rate):
     x = np.random.default_rng(1).standard_normal((30, 17)).astype(reference.dtype)
     index, ids = np.array([4, 29, 0, 7], np.int32), np.array([1000, 5, 2 ** 40, 7], np.int64)
@@ -189,12 +207,13 @@ def test_the_same_draw_gives_the_same_bytes_and_another_lane_others():
         codec.encode(backend, x, rows, 1, draw, data)
         return data.tobytes()
     assert bytes_of(Draw(0, 1, 2, 3)) == bytes_of(Draw(0, 1, 2, 3))
-    others = {bytes_of(d) for d in (Draw(0, 1, 2, 3), Draw(1, 1, 2, 3), Draw(0, 2, 2, 3), Draw(0, 1, 3, 3), Draw(0, 1, 2, 4))}
+    others = {bytes_of(d) for d in (Draw(0, 1, 2, 3), Draw(1, 1, 2, 3), Draw(0, 2, 2, 3),
+                                    Draw(0, 1, 3, 3), Draw(0, 1, 2, 4))}
     assert len(others) == 5
 
 
-@pytest.mark.parametrize("rate, bits", [(0.5, 1), (1, 1), (1.99, 1), (2, 2), (3, 2), (7.9, 4), (8, 8), (15, 8), (16, 16),
-                                        (31, 16), (32, 32)])
+@pytest.mark.parametrize("rate, bits", [(0.5, 1), (1, 1), (1.99, 1), (2, 2), (3, 2), (7.9, 4),
+                                        (8, 8), (15, 8), (16, 16), (31, 16), (32, 32)])
 def test_a_rate_buys_the_largest_width_it_pays_for(rate, bits):
     assert BitsCodec.bits(rate) == bits
 
@@ -216,7 +235,8 @@ def test_native_makes_the_same_bytes(bits, nearest, width):
 
 
 def test_names():
-    assert [fixed_rate(name) for name in CODEC_NAMES] == [None, None, None, None, 8, 4, 2, 1, None, None]
+    assert [fixed_rate(name) for name in CODEC_NAMES] == [None, None, None, None, 8, 4, 2, 1, None,
+                                                          None]
     for name in CODEC_NAMES:
         assert make_codec(name).exact == (name == "fp32")
     with pytest.raises(ConfigError, match="unknown"):

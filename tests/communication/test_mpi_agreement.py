@@ -20,7 +20,8 @@ def test_nothing_happens_where_nobody_fails(comm):
 @pytest.mark.parametrize("who", ["first", "last", "all"])
 def test_an_error_of_any_rank_is_raised_on_all(comm, who):
     guilty = {"first": [0], "last": [comm.size - 1], "all": list(range(comm.size))}[who]
-    with pytest.raises(ConfigError, match=f"a mistake of {guilty[0]}") as caught, collective_errors(comm):
+    with pytest.raises(ConfigError,
+                       match=f"a mistake of {guilty[0]}") as caught, collective_errors(comm):
         if comm.rank in guilty:
             raise ConfigError(f"a mistake of {comm.rank}")
     assert caught.value.agreed
@@ -63,7 +64,8 @@ def test_agreements_may_be_nested(comm):
 
 def test_on_root_gives_its_result_to_all(comm):
     calls = []
-    assert on_root(comm, lambda x: calls.append(x) or {"rank": comm.rank, "x": x}, 5) == {"rank": 0, "x": 5}
+    assert on_root(comm, lambda x: calls.append(x) or {"rank": comm.rank, "x": x},
+                   5) == {"rank": 0, "x": 5}
     assert len(calls) == (comm.rank == 0)
 
 
@@ -72,7 +74,8 @@ def test_on_root_gives_its_error_to_all(comm):
         raise kind("no such thing")
     with pytest.raises(FileError, match="no such thing") as caught:
         on_root(comm, fail, FileError)
-    assert ("[rank 0 on host" in str(caught.value)) == (comm.size > 1)       # a file may be missing there alone
+    # a file may be missing there alone
+    assert ("[rank 0 on host" in str(caught.value)) == (comm.size > 1)
     with pytest.raises(ConfigError) as caught:
         on_root(comm, fail, ConfigError)
     assert str(caught.value) == "no such thing" and caught.value.agreed
@@ -87,7 +90,8 @@ def test_local_ranks_number_the_ranks_of_a_host(comm):
 
 
 def test_sums_are_the_same_bits_on_all_ranks(comm, runtime):
-    """Parameters are never broadcast: every rank takes the same step because it has the same sums."""
+    """Parameters are never broadcast: every rank takes the same step because it has the same
+    sums."""
     rng = np.random.default_rng(comm.rank)
     for size in (1, 3, 1000, 70_000):
         arrays = [rng.standard_normal(size).astype(dtype) for dtype in (np.float32, np.float64)]

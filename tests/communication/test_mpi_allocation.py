@@ -1,4 +1,5 @@
-"""The epoch loop works in arrays that were made before it: after the first epochs nothing large is allocated."""
+"""The epoch loop works in arrays that were made before it: after the first epochs nothing large is
+allocated."""
 
 import tracemalloc
 
@@ -12,7 +13,8 @@ from hpcgcn.train.trainer import Trainer
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 
-N_NODES, HIDDEN, WARM_UP = 1600, 64, 4      # the synchronous first epoch and the first stale ones are over
+# the synchronous first epoch and the first stale ones are over
+N_NODES, HIDDEN, WARM_UP = 1600, 64, 4
 
 
 def largest_epoch(trainer, epochs: int = 3) -> int:
@@ -28,13 +30,16 @@ def largest_epoch(trainer, epochs: int = 3) -> int:
     return max(found)
 
 
-@pytest.mark.parametrize("method, model", [("vanilla", "gcn"), ("overlap", "sage"), ("pipegcn-gf", "gcnii"), ("sylvie-a", "sage"),
-                                           ("varco", "resgcn"), ("mixgcn", "gcn")])
+@pytest.mark.parametrize("method, model",
+                         [("vanilla", "gcn"), ("overlap", "sage"), ("pipegcn-gf", "gcnii"),
+                          ("sylvie-a", "sage"), ("varco", "resgcn"), ("mixgcn", "gcn")])
 def test_epochs_allocate_nothing_of_the_size_of_a_layer(comm, runtime, method, model):
     graph, owner = awkward("random", comm.size, n_nodes=N_NODES)
-    config = make_config({"model": model, "method": method, "layers": 3, "hidden": HIDDEN, "dropout": 0.4, "seed": 1})
+    config = make_config({"model": model, "method": method, "layers": 3, "hidden": HIDDEN,
+                          "dropout": 0.4, "seed": 1})
     with collective_errors(comm):
-        trainer = Trainer(runtime, native.NativeBackend(threads=1), cut(graph, owner, comm.rank, comm.size), config)
+        trainer = Trainer(runtime, native.NativeBackend(threads=1),
+                          cut(graph, owner, comm.rank, comm.size), config)
     layer = 4 * HIDDEN * N_NODES // comm.size
     assert largest_epoch(trainer) < layer / 4
     trainer.close()

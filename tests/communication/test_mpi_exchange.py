@@ -1,4 +1,5 @@
-"""Exchanges in all modes against the same arithmetic done here, with canaries behind every message buffer."""
+"""Exchanges in all modes against the same arithmetic done here, with canaries behind every message
+buffer."""
 
 import dataclasses
 
@@ -36,30 +37,36 @@ class Guarded(ReferenceBackend):
         return Message(whole[:nbytes])
 
     def check(self):
-        assert all((guard == CANARY).all() for guard in self.guards), "something was written past the end of a message"
+        assert all((guard == CANARY).all()
+                   for guard in self.guards), "something was written past the end of a message"
 
 
-CODECS = {
-    "fp32": (make_codec("fp32"), Schedule(1)), "fp16": (make_codec("fp16"), Schedule(1)),
-    "bf16": (make_codec("bf16"), Schedule(1)), "1bit": (make_codec("1bit"), Schedule(1)),
-    "2bit": (make_codec("2bit"), Schedule(2)), "4bit": (make_codec("4bit", wide_parameters=True), Schedule(4)),
-    "8bit-nearest": (make_codec("8bit", nearest=True), Schedule(8)),
-    "bits-rising": (make_codec("bits"), Steps([(0, 1), (2, 4), (4, 16), (5, 32)])),
-    "subset": (make_codec("subset"), Schedule(2.5)), "subset-rescaled": (make_codec("subset", rescale=True), Schedule(3)),
-    "subset-moving": (make_codec("subset"), Linear(41, 1, 1.5, EPOCHS)), "nodes": (make_codec("nodes"), Schedule(3)),
-    "nodes-moving": (make_codec("nodes"), Linear(1, 20, 1.0, EPOCHS)),
+CODECS = {"fp32": (make_codec("fp32"), Schedule(1)), "fp16": (make_codec("fp16"), Schedule(1)),
+          "bf16": (make_codec("bf16"), Schedule(1)), "1bit": (make_codec("1bit"), Schedule(1)),
+          "2bit": (make_codec("2bit"), Schedule(2)),
+          "4bit": (make_codec("4bit", wide_parameters=True), Schedule(4)),
+          "8bit-nearest": (make_codec("8bit", nearest=True), Schedule(8)),
+          "bits-rising": (make_codec("bits"), Steps([(0, 1), (2, 4), (4, 16), (5, 32)])),
+          "subset": (make_codec("subset"), Schedule(2.5)),
+          "subset-rescaled": (make_codec("subset", rescale=True), Schedule(3)),
+          "subset-moving": (make_codec("subset"), Linear(41, 1, 1.5, EPOCHS)),
+          "nodes": (make_codec("nodes"), Schedule(3)),
+          "nodes-moving": (make_codec("nodes"), Linear(1, 20, 1.0, EPOCHS)),
 }
 MODES = {
-    "sync": {}, "stale": {"staleness": 1}, "stale-first-sync": {"staleness": 1, "first_epoch": "sync"},
+    "sync": {}, "stale": {"staleness": 1},
+    "stale-first-sync": {"staleness": 1, "first_epoch": "sync"},
     "bounded": {"staleness": 1, "refresh_every": 3}, "smooth": {"staleness": 1, "smoothing": 0.8},
-    "smooth-corrected-bounded": {"staleness": 1, "smoothing": 0.6, "smoothing_correction": True, "refresh_every": 4},
-    "feedback": {"error_feedback": True}, "feedback-stale": {"error_feedback": True, "staleness": 1},
-    "residual": {"residual": True}, "residual-smooth": {"residual": True, "staleness": 1, "smoothing": 0.5},
+    "smooth-corrected-bounded": {"staleness": 1, "smoothing": 0.6, "smoothing_correction": True,
+                                 "refresh_every": 4}, "feedback": {"error_feedback": True},
+    "feedback-stale": {"error_feedback": True, "staleness": 1}, "residual": {"residual": True},
+    "residual-smooth": {"residual": True, "staleness": 1, "smoothing": 0.5},
 }
 
 
 def values(ids: np.ndarray, epoch: int, sender: int, width: int) -> np.ndarray:
-    """What `sender` sends for these nodes in an epoch: known to all, so that a receiver can work it out."""
+    """What `sender` sends for these nodes in an epoch: known to all, so that a receiver can work it
+    out."""
     rows = [np.random.default_rng([int(i), epoch, sender]).standard_normal(width) for i in ids]
     return np.array(rows, np.float32).reshape(len(ids), width)
 
@@ -75,7 +82,8 @@ class Expected:
 
     def coded(self, rows: np.ndarray, epoch: int) -> np.ndarray:
         """Through the codec and back."""
-        backend, policy, ids = ReferenceBackend(np.float32), self.policy, self.route.incoming.host_ids
+        backend, policy, ids = (ReferenceBackend(np.float32), self.policy,
+                                self.route.incoming.host_ids)
         all_rows, draw = Rows(None, ids, ids), Draw(SEED, epoch, LAYER, self.route.in_stream)
         rate, out = policy.rate.rate(epoch), np.full(rows.shape, 7.0, np.float32)
         data = np.zeros(policy.codec.nbytes(backend, all_rows, self.width, rate, draw), np.uint8)
@@ -85,7 +93,8 @@ class Expected:
         return out
 
     def used(self, epoch: int) -> np.ndarray:
-        rows, policy = values(self.route.incoming.host_ids, epoch, self.sender, self.width), self.policy
+        rows, policy = values(self.route.incoming.host_ids, epoch, self.sender,
+                              self.width), self.policy
         if policy.error_feedback:
             wanted = rows + self.memory
             arrived = self.coded(wanted, epoch)
@@ -96,7 +105,8 @@ class Expected:
         else:
             arrived = self.coded(rows, epoch)
         late = self.late
-        self.average, self.n = policy.smoothing * self.average + (1 - policy.smoothing) * arrived, self.n + 1
+        self.average, self.n = (policy.smoothing * self.average + (1 - policy.smoothing) * arrived,
+                                self.n + 1)
         correction = 1 - policy.smoothing ** self.n if policy.smoothing_correction else 1.0
         self.late = self.average / correction if policy.smoothing else arrived
         refresh = policy.refresh_every and epoch % policy.refresh_every == policy.refresh_every - 1
@@ -106,7 +116,8 @@ class Expected:
 
 def exchange_of(runtime, backend, cut_graph, direction, width, policy) -> Exchange:
     n_received = cut_graph.local.n_halo if direction == "forward" else cut_graph.local.plan.n_sent
-    return Exchange(runtime, backend, cut_graph.routes(direction), n_received, width, policy, seed=SEED, layer=LAYER)
+    return Exchange(runtime, backend, cut_graph.routes(direction), n_received, width, policy,
+                    seed=SEED, layer=LAYER)
 
 
 def sent_rows(local, direction, epoch, sender, width) -> np.ndarray:
@@ -115,14 +126,17 @@ def sent_rows(local, direction, epoch, sender, width) -> np.ndarray:
 
 
 def refused(codec: str, mode: str) -> bool:
-    """Combinations that check_combination does not let through: feedback of samples that are scaled up."""
-    return ("feedback" in mode or "residual" in mode) and (codec.startswith("nodes") or codec == "subset-rescaled")
+    """Combinations that check_combination does not let through: feedback of samples that are scaled
+    up."""
+    return ("feedback" in mode or "residual" in mode) and (codec.startswith("nodes")
+                                                           or codec == "subset-rescaled")
 
 
 COMBINATIONS = [(codec, mode) for codec in CODECS for mode in MODES if not refused(codec, mode)]
 # The last rank's island and the empty first part leave two ranks nothing to send.
-KINDS_WITH_HALO = ["random", "one-node-parts", *(pytest.param(kind, marks=pytest.mark.mpi(min_size=3))
-                                                for kind in ("no-halo", "empty-part"))]
+KINDS_WITH_HALO = ["random", "one-node-parts",
+                   *(pytest.param(kind, marks=pytest.mark.mpi(min_size=3))
+                     for kind in ("no-halo", "empty-part"))]
 SEVERAL = pytest.mark.mpi(min_size=2)           # one rank has nobody to send to
 
 
@@ -137,24 +151,29 @@ def test_what_arrives_and_when_it_is_used(comm, runtime, codec, mode, direction)
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 @pytest.mark.parametrize("kind", KINDS_WITH_HALO)
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("codec, mode", [("fp32", "sync"), ("2bit", "smooth"), ("subset", "feedback"), ("nodes", "stale")])
-def test_rows_of_any_width_arrive_in_any_partition(comm, runtime, codec, mode, width, kind, direction):
+@pytest.mark.parametrize("codec, mode", [("fp32", "sync"), ("2bit", "smooth"),
+                                         ("subset", "feedback"), ("nodes", "stale")])
+def test_rows_of_any_width_arrive_in_any_partition(comm, runtime, codec, mode, width, kind,
+                                                   direction):
     check_arrivals(comm, runtime, kind, width, direction, Policy(*CODECS[codec], **MODES[mode]))
 
 
 def check_arrivals(comm, runtime, kind, width, direction, policy):
-    """Run an exchange for some epochs; every row that is used is the one worked out here, and rows were sent."""
+    """Run an exchange for some epochs; every row that is used is the one worked out here, and rows
+    were sent."""
     graph, owner = awkward(kind, comm.size, n_nodes=24, n_edges=40)
     local, backend = build_local(comm, cut(graph, owner, comm.rank, comm.size), True), Guarded()
-    exchange = exchange_of(runtime, backend, PartitionedMatrices(backend, local, "symmetric"), direction, width, policy)
+    exchange = exchange_of(runtime, backend, PartitionedMatrices(backend, local, "symmetric"),
+                           direction, width, policy)
     expected = [Expected(policy, route, route.peer, width) for route in exchange.routes]
     for epoch in range(EPOCHS):
         exchange.start(sent_rows(local, direction, epoch, comm.rank, width), epoch)
         found = exchange.finish()
         for route, peer in zip(exchange.routes, expected):
-            np.testing.assert_allclose(found[route.receive_slice], peer.used(epoch), rtol=2e-5, atol=2e-5,
-                                       err_msg=f"epoch {epoch}")
-    assert comm.allreduce(exchange.statistics.bytes_sent) > 0, "nothing was sent: the test shows nothing"
+            np.testing.assert_allclose(found[route.receive_slice], peer.used(epoch), rtol=2e-5,
+                                       atol=2e-5, err_msg=f"epoch {epoch}")
+    assert comm.allreduce(
+        exchange.statistics.bytes_sent) > 0, "nothing was sent: the test shows nothing"
     exchange.close()
     backend.check()
 
@@ -163,10 +182,11 @@ def check_arrivals(comm, runtime, kind, width, direction, policy):
 def test_one_rank_sends_nothing_and_receives_no_rows(runtime, direction):
     graph, owner = awkward("random", 1)
     local, backend = build_local(MPI.COMM_SELF, cut(graph, owner, 0, 1), True), Guarded()
-    exchange = exchange_of(runtime, backend, PartitionedMatrices(backend, local, "symmetric"), direction, 41,
-                           Policy(*CODECS["fp32"]))
+    exchange = exchange_of(runtime, backend, PartitionedMatrices(backend, local, "symmetric"),
+                           direction, 41, Policy(*CODECS["fp32"]))
     exchange.start(sent_rows(local, direction, 0, 0, 41), 0)
-    assert exchange.finish().shape == (0, 41) and exchange.routes == [] and exchange.statistics.bytes_sent == 0
+    assert (exchange.finish().shape == (0, 41) and exchange.routes == []
+            and exchange.statistics.bytes_sent == 0)
     exchange.close()
 
 
@@ -176,28 +196,33 @@ def test_meters_count_what_the_formulas_say(comm, runtime, codec):
     graph, owner = awkward("random", comm.size)
     local = build_local(comm, cut(graph, owner, comm.rank, comm.size), True)
     backend, width, policy = ReferenceBackend(np.float32), 41, Policy(*CODECS[codec])
-    exchange = exchange_of(runtime, backend, PartitionedMatrices(backend, local, "symmetric"), "forward", width, policy)
+    exchange = exchange_of(runtime, backend, PartitionedMatrices(backend, local, "symmetric"),
+                           "forward", width, policy)
     for epoch in range(EPOCHS):
         before = dataclasses.replace(exchange.statistics)
         exchange.start(sent_rows(local, "forward", epoch, comm.rank, width), epoch)
         exchange.finish()
         after = exchange.statistics
-        sent, received = after.bytes_sent - before.bytes_sent, after.bytes_received - before.bytes_received
+        sent, received = (after.bytes_sent - before.bytes_sent,
+                          after.bytes_received - before.bytes_received)
         assert comm.allreduce(sent) == comm.allreduce(received)
         n_rows, rate = local.plan.n_sent, policy.rate.rate(epoch)
         header = 8 if codec == "4bit" else 4
         bits = max(b for b in (1, 2, 4, 8, 16, 32) if b <= rate) if "bit" in codec else 0
-        row_bytes = {"fp32": 4 * width, "fp16": 2 * width, "bf16": 2 * width, 16: 2 * width, 32: 4 * width}
+        row_bytes = {"fp32": 4 * width, "fp16": 2 * width, "bf16": 2 * width, 16: 2 * width,
+                     32: 4 * width}
         if bits:
             assert sent == n_rows * row_bytes.get(bits, header + -(-width * bits // 8))
-            assert exchange.statistics.bytes_parameters - before.bytes_parameters == (n_rows * header if bits < 16 else 0)
+            assert (exchange.statistics.bytes_parameters
+                    - before.bytes_parameters == (n_rows * header if bits < 16 else 0))
         elif codec.startswith("subset"):
             assert sent == n_rows * 4 * max(1, int(width / rate))
         elif codec in row_bytes:
             assert sent == n_rows * row_bytes[codec]
         else:
             assert sent % (4 * width) == 0 and (sent == n_rows * 4 * width or rate > 1)
-        assert exchange.statistics.bytes_uncompressed - before.bytes_uncompressed == n_rows * 4 * width
+        assert (exchange.statistics.bytes_uncompressed
+                - before.bytes_uncompressed == n_rows * 4 * width)
     exchange.close()
 
 
@@ -207,7 +232,8 @@ def test_a_restored_exchange_goes_on_with_the_same_bits(comm, runtime, mode):
     graph, owner = awkward("random", comm.size)
     local = build_local(comm, cut(graph, owner, comm.rank, comm.size), True)
     backend, width = ReferenceBackend(np.float32), 8
-    policy, cut_graph = Policy(*CODECS["4bit"], **MODES[mode]), PartitionedMatrices(backend, local, "symmetric")
+    policy, cut_graph = Policy(*CODECS["4bit"],
+                               **MODES[mode]), PartitionedMatrices(backend, local, "symmetric")
 
     def run(exchange, epochs):
         found = []
@@ -216,7 +242,8 @@ def test_a_restored_exchange_goes_on_with_the_same_bits(comm, runtime, mode):
             found.append(exchange.finish().copy())
         return found
 
-    first, second, third = (exchange_of(runtime, backend, cut_graph, "forward", width, policy) for _ in range(3))
+    first, second, third = (exchange_of(runtime, backend, cut_graph, "forward", width, policy)
+                            for _ in range(3))
     straight = run(first, range(8))
     run(second, range(5))
     state = second.state()
@@ -234,20 +261,22 @@ def test_an_exchange_that_starts_anew_begins_synchronously(comm, runtime):
     graph, owner = awkward("random", comm.size)
     local = build_local(comm, cut(graph, owner, comm.rank, comm.size), True)
     backend = ReferenceBackend(np.float32)
-    exchange = exchange_of(runtime, backend, PartitionedMatrices(backend, local, "symmetric"), "forward", 3,
-                           Policy(make_codec("fp32"), Schedule(1), staleness=1))
+    exchange = exchange_of(runtime, backend, PartitionedMatrices(backend, local, "symmetric"),
+                           "forward", 3, Policy(make_codec("fp32"), Schedule(1), staleness=1))
     exchange.start_anew()
     for epoch in (7, 8):
         exchange.start(sent_rows(local, "forward", epoch, comm.rank, 3), epoch)
         found = exchange.finish()
         for route in exchange.routes:
-            np.testing.assert_array_equal(found[route.receive_slice], values(route.incoming.host_ids, 7, route.peer, 3))
+            np.testing.assert_array_equal(found[route.receive_slice],
+                                          values(route.incoming.host_ids, 7, route.peer, 3))
     exchange.close()
 
 
 @SEVERAL
 def test_messages_larger_than_a_window_arrive_whole(comm, runtime, monkeypatch):
-    """Small pieces and a small window, several exchanges in flight: everything is held back at some time."""
+    """Small pieces and a small window, several exchanges in flight: everything is held back at some
+    time."""
     from hpcgcn.mpi import progress
     monkeypatch.setattr(progress, "PIECE_BYTES", 64)
     monkeypatch.setattr(progress, "MOST_PIECES", 1000)
@@ -260,8 +289,10 @@ def test_messages_larger_than_a_window_arrive_whole(comm, runtime, monkeypatch):
     modes = [{"staleness": 1}, {}, {"staleness": 1, "refresh_every": 2}, {}]
     policies = [Policy(make_codec("fp32"), Schedule(1), **mode) for mode in modes]
     exchanges = [exchange_of(runtime, backend, cut_graph, direction, 8 + k, policy)
-                 for k, (policy, direction) in enumerate(zip(policies, ["forward", "backward"] * 2))]
-    expected = [[Expected(e.policy, route, route.peer, e.width) for route in e.routes] for e in exchanges]
+                 for k, (policy, direction) in enumerate(zip(policies,
+                                                             ["forward", "backward"] * 2))]
+    expected = [[Expected(e.policy, route, route.peer, e.width) for route in e.routes]
+                for e in exchanges]
     for epoch in range(5):
         for exchange, direction in zip(exchanges, ["forward", "backward"] * 2):
             exchange.start(sent_rows(local, direction, epoch, comm.rank, exchange.width), epoch)

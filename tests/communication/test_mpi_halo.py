@@ -41,21 +41,24 @@ def local(comm, kind, directed):
 
 def edges(graph) -> set[tuple[int, int]]:
     """(reader, read) of the whole graph."""
-    return {(v, int(u)) for v in range(graph.n_nodes) for u in graph.indices[graph.indptr[v]:graph.indptr[v + 1]]}
+    return {(v, int(u)) for v in range(graph.n_nodes)
+            for u in graph.indices[graph.indptr[v]:graph.indptr[v + 1]]}
 
 
 def test_the_halo_is_what_rows_of_mine_read_elsewhere(comm, local):
     graph, owner, mine = local
     wanted = sorted({u for v, u in edges(graph) if owner[v] == comm.rank and owner[u] != comm.rank})
     assert sorted(mine.halo_ids) == wanted
-    assert [owner[u] for u in mine.halo_ids] == sorted(owner[u] for u in mine.halo_ids), "grouped by owner"
+    assert [owner[u] for u in mine.halo_ids] == sorted(owner[u]
+                                                       for u in mine.halo_ids), "grouped by owner"
     assert sorted(mine.ids) == sorted(np.flatnonzero(owner == comm.rank))
     assert all(n.rank != comm.rank for n in mine.plan.neighbours)
 
 
 def test_interior_rows_have_nothing_to_do_with_others(comm, local):
     graph, owner, mine = local
-    touching = {v for v, u in edges(graph) if owner[v] != owner[u]} | {u for v, u in edges(graph) if owner[v] != owner[u]}
+    touching = {v for v, u in edges(graph)
+                if owner[v] != owner[u]} | {u for v, u in edges(graph) if owner[v] != owner[u]}
     assert not touching & set(mine.ids[:mine.n_interior].tolist())
     assert set(mine.ids[mine.n_interior:].tolist()) <= touching
 
@@ -76,13 +79,14 @@ def test_scatter_brings_each_halo_row_its_owners_value(local):
         values = (mine.ids.reshape(-1, *[1] * len(shape)) * np.ones(shape)).astype(dtype)
         halo = mine.plan.scatter(values)
         assert halo.shape == (mine.n_halo, *shape) and halo.dtype == dtype
-        np.testing.assert_array_equal(halo, (mine.halo_ids.reshape(-1, *[1] * len(shape)) * np.ones(shape)).astype(dtype))
+        np.testing.assert_array_equal(
+            halo, (mine.halo_ids.reshape(-1, *[1] * len(shape)) * np.ones(shape)).astype(dtype))
 
 
 def plain_exchange(runtime, backend, cut_graph, direction, width=WIDTH) -> Exchange:
     n_received = cut_graph.local.n_halo if direction == "forward" else cut_graph.local.plan.n_sent
-    return Exchange(runtime, backend, cut_graph.routes(direction), n_received, width, Policy(make_codec("fp32"), Schedule(1.0)),
-                    seed=0, layer=1)
+    return Exchange(runtime, backend, cut_graph.routes(direction), n_received, width,
+                    Policy(make_codec("fp32"), Schedule(1.0)), seed=0, layer=1)
 
 
 def test_forward_and_reverse_are_adjoint(comm, runtime, kind, local):
@@ -120,13 +124,15 @@ def test_aggregations_are_the_matrix_and_its_transpose(runtime, local, normalisa
     source.read_by("a later consumer: the hop adds to the gradient")
     shape = Shape("sage" if normalisation == "mean" else "gcn", WIDTH, 2, 2, 4)
     plain = Policy(make_codec("fp32"), Schedule(1.0))
-    strategy = HaloAggregations(runtime, backend, mine, Model(shape, None, [[], []], [hop], target, []), lambda *_: plain, plain,
-                                 seed=0, blocking=blocking)
+    strategy = HaloAggregations(runtime, backend, mine,
+                                Model(shape, None, [[], []], [hop], target, []), lambda *_: plain,
+                                plain, seed=0, blocking=blocking)
     for aggregation in (strategy.forward[0], strategy.backward[0]):
         for rows in strategy.blocks:
             aggregation.push(rows, PassContext(0, 0, True))
         yielded = list(aggregation.pull(PassContext(0, 0, True)))
-        assert sorted(r for start, stop in yielded for r in range(start, stop)) == list(range(mine.n_owned)), "each row once"
+        assert sorted(r for start, stop in yielded
+                      for r in range(start, stop)) == list(range(mine.n_owned)), "each row once"
     np.testing.assert_allclose(target.value, (matrix @ x)[mine.ids], atol=1e-12)
     np.testing.assert_allclose(source.grad, (before + matrix.T @ dz)[mine.ids], atol=1e-12)
     strategy.close()
@@ -137,14 +143,16 @@ def test_restrict_is_the_induced_subgraph(comm, kind, directed, keeps):
     graph, owner = awkward(kind, comm.size, directed=directed)
     part = cut(graph, owner, comm.rank, comm.size)
     rng = np.random.default_rng(2)
-    kept = {"half": rng.random(graph.n_nodes) < 0.5, "none-here": owner != 0, "none": np.zeros(graph.n_nodes, bool),
-            "all": np.ones(graph.n_nodes, bool)}[keeps]
+    kept = {"half": rng.random(graph.n_nodes) < 0.5, "none-here": owner != 0,
+            "none": np.zeros(graph.n_nodes, bool), "all": np.ones(graph.n_nodes, bool)}[keeps]
     small = restrict(comm, part, kept[part.original_ids])
     assert small.offsets[-1] == kept.sum() and small.n_owned == (kept & (owner == comm.rank)).sum()
     everywhere = np.concatenate(comm.allgather(small.original_ids))
     found = {(int(small.original_ids[row]), int(everywhere[small.indices[e]]))
-             for row in range(small.n_owned) for e in range(small.indptr[row], small.indptr[row + 1])}
-    assert found == {(v, u) for v, u in edges(graph) if kept[v] and kept[u] and owner[v] == comm.rank}
+             for row in range(small.n_owned)
+             for e in range(small.indptr[row], small.indptr[row + 1])}
+    assert found == {(v, u)
+                     for v, u in edges(graph) if kept[v] and kept[u] and owner[v] == comm.rank}
     np.testing.assert_array_equal(small.labels, graph.labels[small.original_ids])
     np.testing.assert_array_equal(small.features, graph.features[small.original_ids])
     build_local(comm, small, True)
@@ -156,17 +164,21 @@ def test_the_last_hop_of_training_makes_the_rows_that_the_loss_looks_at(runtime,
     trains = graph.split[0][mine.ids] == TRAIN
     np.testing.assert_array_equal(mine.trains, trains)
     backend, plain = ReferenceBackend(np.float64), Policy(make_codec("fp32"), Schedule(1.0))
-    fields = [Field.of(name, np.zeros((mine.n_owned, WIDTH)), np.zeros((mine.n_owned, WIDTH))) for name in "abc"]
+    fields = [Field.of(name, np.zeros((mine.n_owned, WIDTH)), np.zeros((mine.n_owned, WIDTH)))
+              for name in "abc"]
     hops = [Hop(number, fields[number - 1], fields[number]) for number in (1, 2)]
     model = Model(Shape("gcn", WIDTH, WIDTH, 2, WIDTH), None, [[], [], []], hops, fields[-1], [])
     for hop in hops:
         hop.source.read_by(hop)
-    strategy = HaloAggregations(runtime, backend, mine, model, lambda *_: plain, plain, seed=0, blocking=False, for_loss=True)
+    strategy = HaloAggregations(runtime, backend, mine, model, lambda *_: plain, plain, seed=0,
+                                blocking=False, for_loss=True)
     aggregations = strategy.forward if training else strategy.evaluation
-    for aggregation, wanted in zip(aggregations, (np.full(mine.n_owned, True), trains | (not training))):
+    for aggregation, wanted in zip(aggregations,
+                                   (np.full(mine.n_owned, True), trains | (not training))):
         for rows in strategy.blocks:
             aggregation.push(rows, PassContext(0, 0, training))
-        yielded = [row for start, stop in aggregation.pull(PassContext(0, 0, training)) for row in range(start, stop)]
+        yielded = [row for start, stop in aggregation.pull(PassContext(0, 0, training))
+                   for row in range(start, stop)]
         assert sorted(yielded) == np.flatnonzero(wanted).tolist()
     idle = [row for start, stop in strategy.idle_blocks for row in range(start, stop)]
     assert sorted(idle) == np.flatnonzero(~trains).tolist()

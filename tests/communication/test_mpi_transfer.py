@@ -1,4 +1,5 @@
-"""Long messages in pieces: every byte arrives, whatever is in flight beside them and whoever waits for what first."""
+"""Long messages in pieces: every byte arrives, whatever is in flight beside them and whoever waits
+for what first."""
 
 import numpy as np
 import pytest
@@ -23,7 +24,8 @@ def content(exchange, source, target, epoch, size):
 
 
 class Exchange:
-    """Messages of every rank to every other, of sizes that all ranks know; a canary after each landing place."""
+    """Messages of every rank to every other, of sizes that all ranks know; a canary after each
+    landing place."""
 
     def __init__(self, runtime, number, sizes):
         self.comm, self.number, self.sizes = runtime.comm, number, sizes
@@ -32,12 +34,14 @@ class Exchange:
         self.outgoing = {p: np.empty(sizes[comm.rank, p], np.uint8) for p in self.peers}
         self.landing = {p: np.full(sizes[p, comm.rank] + 8, 99, np.uint8) for p in self.peers}
         tags = {p: runtime.tag(p) for p in self.peers}
-        self.transfer = progress.Transfer(runtime, [(self.landing[p][:-8], p, tags[p]) for p in self.peers],
+        self.transfer = progress.Transfer(runtime,
+                                          [(self.landing[p][:-8], p, tags[p]) for p in self.peers],
                                           [(self.outgoing[p], p, tags[p]) for p in self.peers])
 
     def start(self, epoch):
         for p in self.peers:
-            self.outgoing[p][:] = content(self.number, self.comm.rank, p, epoch, len(self.outgoing[p]))
+            self.outgoing[p][:] = content(self.number, self.comm.rank, p, epoch,
+                                          len(self.outgoing[p]))
         self.transfer.start()
 
     def check(self, epoch):
@@ -50,7 +54,7 @@ class Exchange:
 @pytest.mark.parametrize("hosts_known", [False, True])
 def test_pieces_arrive_in_any_order_of_waiting(comm, narrow, runtime, hosts_known):
     if not hosts_known:
-        runtime.shares_host = [False] * comm.size         # as if all ranks were on hosts of their own
+        runtime.shares_host = [False] * comm.size  # as if all ranks were on hosts of their own
     rng = np.random.default_rng(5)                        # the same draws on all ranks
     sizes = rng.integers(0, 200_000, (N_EXCHANGES, comm.size, comm.size))
     sizes[0, 0] = 0                                       # rank 0 sends nothing in one of them
@@ -72,7 +76,8 @@ def test_pieces_arrive_in_any_order_of_waiting(comm, narrow, runtime, hosts_know
 
 
 def test_a_sum_that_takes_long_lets_messages_through(comm, narrow, runtime, monkeypatch):
-    """One rank joins the sum only when it has everything: the others must not hold its messages back for good."""
+    """One rank joins the sum only when it has everything: the others must not hold its messages
+    back for good."""
     monkeypatch.setattr(progress, "PAUSE_SECONDS", 0.01)
     exchange = Exchange(runtime, 0, np.full((comm.size, comm.size), 100_000))
     exchange.start(0)

@@ -21,7 +21,8 @@ def test_varcos_linear_schedule():
     """c(k) = max(128 - 5 k (128 - 1) / (K - 2), 1), as VARCO's authors write it."""
     n_epochs = 100
     found = rates("linear:128:1:5", n_epochs)
-    assert found == pytest.approx([max(128 - 5 * k * 127 / (n_epochs - 2), 1) for k in range(n_epochs)])
+    assert found == pytest.approx([max(128 - 5 * k * 127 / (n_epochs - 2), 1)
+                                   for k in range(n_epochs)])
     assert found[0] == 128 and found[20] == 1 and found[19] > 1
 
 
@@ -73,8 +74,9 @@ def test_plateau_goes_on_from_its_state():
     assert first.rate(0) > 1 and parse_schedule("8", 3).state() == []
 
 
-@pytest.mark.parametrize("text", ["8", "linear:128:1:5", "linear:1:32", "cosine:64:1", "cosine:1:64", "step:4@0,9@2,1@5",
-                                  "plateau:2:16:1", "plateau:16:2:1"])
+@pytest.mark.parametrize("text",
+                         ["8", "linear:128:1:5", "linear:1:32", "cosine:64:1", "cosine:1:64",
+                          "step:4@0,9@2,1@5", "plateau:2:16:1", "plateau:16:2:1"])
 def test_extremes_hold(text):
     schedule = parse_schedule(text, 10)
     low, high = schedule.extremes()
@@ -88,9 +90,9 @@ def test_a_step_in_the_middle_is_among_the_extremes():
     assert parse_schedule("plateau:4:0.25", 20).extremes() == (0.25, 4)
 
 
-NONSENSE = ("", "fast", "-1", "0", "nan", "inf", "linear", "linear:1", "linear:1:2:3:4", "linear:a:b", "cosine:1",
-            "cosine:1:2:3", "step:", "step:4", "step:4@1", "step:4@x", "step:4@0,,", "plateau:1", "square:1:2", "linear:0:5",
-            "step:-1@0", "linear:1:inf")
+NONSENSE = ("", "fast", "-1", "0", "nan", "inf", "linear", "linear:1", "linear:1:2:3:4",
+            "linear:a:b", "cosine:1", "cosine:1:2:3", "step:", "step:4", "step:4@1", "step:4@x",
+            "step:4@0,,", "plateau:1", "square:1:2", "linear:0:5", "step:-1@0", "linear:1:inf")
 
 
 @pytest.mark.parametrize("text", NONSENSE)

@@ -40,9 +40,9 @@ def test_a_ledger_adds_up_all_exchanges_and_begins_each_epoch_anew(comm):
         row = ledger.collect(seconds=5.0, allreduce=0.5, rate=2.0)
         if comm.rank == 0:
             expected = {"bytes_sent": 600 * n, "bytes_forward_1": 300 * n,
-                        "bytes_backward_2": 300 * n, "bytes_parameters": 12 * n, "bytes_uncompressed": 2400 * n,
-                        "stale_share": 1 / 3, "hidden_share": 0.75, "rate": 2.0,
-                        "wait_seconds": 0.75 * n, "allreduce_seconds": 0.5 * n,
+                        "bytes_backward_2": 300 * n, "bytes_parameters": 12 * n,
+                        "bytes_uncompressed": 2400 * n, "stale_share": 1 / 3, "hidden_share": 0.75,
+                        "rate": 2.0, "wait_seconds": 0.75 * n, "allreduce_seconds": 0.5 * n,
                         "compute_seconds": 3.75 * n}
             assert {name: row[name] for name in expected} == expected
     if comm.rank == 0:

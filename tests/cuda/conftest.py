@@ -1,4 +1,5 @@
-"""Fixtures of the CUDA tests: all but the NVRTC ones run on the stand-in, on any machine with g++."""
+"""Fixtures of the CUDA tests: all but the NVRTC ones run on the stand-in, on any machine with
+g++."""
 
 import shutil
 

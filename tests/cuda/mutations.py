@@ -1,8 +1,10 @@
-"""Delete each synchronisation from a copy of the sources, one at a time, and see that a test notices.
+"""Delete each synchronisation from a copy of the sources, one at a time, and see that a test
+notices.
 
     python tests/cuda/mutations.py      all of them, with the test that failed for each; exit code 1 if one survives
 
-A synchronisation is a __syncthreads or __syncwarp in cuda/, and a record, wait_event or synchronize in the backend.
+A synchronisation is a __syncthreads or __syncwarp in cuda/, and a record, wait_event or synchronize
+in the backend.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ class Mutation:
 
 def mutations() -> list[Mutation]:
     """Every synchronisation in the sources."""
-    files = [*sorted((ROOT / "cuda").glob("*.cu*")), *sorted((ROOT / "hpcgcn" / "backend").glob("cuda*.py"))]
+    files = [*sorted((ROOT / "cuda").glob("*.cu*")),
+             *sorted((ROOT / "hpcgcn" / "backend").glob("cuda*.py"))]
     found = []
     for path in files:
         pattern = HOST_CALLS if path.suffix == ".py" else DEVICE_CALLS
@@ -63,7 +66,8 @@ def mutate(root: Path, mutation: Mutation):
 
 
 def failing_test(mutation: Mutation | None) -> str:
-    """Run the focused tests on a copy of the sources; the first test that fails, or "" if none does."""
+    """Run the focused tests on a copy of the sources; the first test that fails, or "" if none
+    does."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         for part in ("cuda", "hpcgcn"):
@@ -71,15 +75,18 @@ def failing_test(mutation: Mutation | None) -> str:
                             ignore=shutil.ignore_patterns("__pycache__", "*.so", "src"))
         if mutation is not None:
             mutate(root, mutation)
-        tests = [str(ROOT / "tests" / "cuda" / name) for name in (mutation.tests if mutation else DEVICE_TESTS + HOST_TESTS)]
+        tests = [str(ROOT / "tests" / "cuda" / name)
+                 for name in (mutation.tests if mutation else DEVICE_TESTS + HOST_TESTS)]
         # The copy is first on the path, so that it is what the tests import.
-        done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests], cwd=root,
-                              env={**os.environ, "PYTHONPATH": str(root)}, capture_output=True, text=True, timeout=240)
+        done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider",
+                               *tests], cwd=root, env={**os.environ, "PYTHONPATH": str(root)},
+                              capture_output=True, text=True, timeout=240)
     if done.returncode == 0:
         return ""
     failed = re.search(r"^FAILED \S*?([^/\s]+::\S+)", done.stdout, re.MULTILINE)
     if done.returncode != 1 or not failed:
-        raise RuntimeError(f"{mutation}: the tests did not run\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        raise RuntimeError(f"{mutation}: the tests did not "
+                           f"run\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     return failed.group(1)
 
 

@@ -1,4 +1,5 @@
-"""Train with every preset on two backends and compare the losses; run on several ranks by test_train.py.
+"""Train with every preset on two backends and compare the losses; run on several ranks by
+test_train.py.
 
     mpirun -n 2 python run_presets.py GRAPH.h5 staged|cuda-aware
 """
@@ -22,8 +23,8 @@ METHODS = list(PRESETS)
 
 def losses(comm, path: str, method: str, backend) -> list[float]:
     """The loss of every epoch."""
-    config = make_config({"method": method, "layers": 3, "hidden": 16, "epochs": EPOCHS, "backend": backend.name,
-                          "precompute": "no", "seed": 3})
+    config = make_config({"method": method, "layers": 3, "hidden": 16, "epochs": EPOCHS,
+                          "backend": backend.name, "precompute": "no", "seed": 3})
     with Runtime(comm) as runtime:
         strategy = make_strategy(runtime, config)
         trainer = Trainer(runtime, backend, strategy.load(path), config, strategy=strategy)
@@ -41,7 +42,8 @@ def main() -> int:
         worst = max(abs(a - b) for a, b in zip(expected, got))
         wrong += not worst <= 1e-5
         if comm.rank == 0:
-            print(f"{method:<12} {mode:<10} largest difference {worst:.1e}  losses {expected[0]:.6f} ... {expected[-1]:.6f}")
+            print(f"{method:<12} {mode:<10} largest difference {worst:.1e}  losses "
+                  f"{expected[0]:.6f} ... {expected[-1]:.6f}")
     return 1 if wrong else 0
 
 

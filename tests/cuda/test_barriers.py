@@ -1,4 +1,5 @@
-"""Every kernel with a barrier, in every thread order, against NumPy: small, so that mutations run through it quickly."""
+"""Every kernel with a barrier, in every thread order, against NumPy: small, so that mutations run
+through it quickly."""
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ def numbers(*shape, seed=0):
 
 
 def test_column_sums(backend, order):
-    for seed in range(2):                            # what an earlier launch left in shared memory must not help
+    for seed in range(2):  # what an earlier launch left in shared memory must not help
         x = numbers(300, 40, seed=seed)
         out = backend.zeros((40,))
         backend.column_sum_add(backend.from_host(x), out)
@@ -21,12 +22,14 @@ def test_column_sums(backend, order):
 def test_sums_of_blocks(backend, order):
     for seed in range(2):
         x = numbers(5000, seed=seed)
-        assert backend.square_sum(backend.from_host(x)) == pytest.approx(float((x.astype(np.float64) ** 2).sum()))
+        assert backend.square_sum(backend.from_host(x)) == pytest.approx(
+            float((x.astype(np.float64) ** 2).sum()))
 
 
 def test_columns_are_unpacked_where_they_belong(backend, order):
     for seed in range(2):
-        columns = np.sort(np.random.default_rng(seed).choice(300, 40, replace=False)).astype(np.int32)
+        columns = np.sort(np.random.default_rng(seed).choice(300, 40,
+                                                             replace=False)).astype(np.int32)
         x = numbers(5, 40, seed=seed)
         out, expected = backend.zeros((5, 300)), np.zeros((5, 300), np.float32)
         backend.unpack_columns(backend.from_host(x), backend.from_host(columns), out)
@@ -44,7 +47,8 @@ def test_sums_of_the_backward_pass(backend, order):
         oracle.epilogue_backward(dout, out, dy, 1.5, gamma, xhat, rstd, *expected)
         sums = [backend.zeros((40,)) for _ in range(3)]
         on_device = [backend.from_host(a) for a in (dout, out, np.empty_like(dout))]
-        backend.epilogue_backward(*on_device, 1.5, *(backend.from_host(a) for a in (gamma, xhat, rstd)), *sums)
+        backend.epilogue_backward(*on_device, 1.5,
+                                  *(backend.from_host(a) for a in (gamma, xhat, rstd)), *sums)
         np.testing.assert_allclose(backend.to_host(on_device[2]), dy, rtol=1e-4, atol=1e-4)
         for got, want in zip(sums, expected):
             np.testing.assert_allclose(backend.to_host(got), want, rtol=1e-4, atol=1e-4)

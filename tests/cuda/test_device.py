@@ -1,4 +1,5 @@
-"""Choosing a device, saying what is wrong with it, and never taking the stand-in for a GPU by accident."""
+"""Choosing a device, saying what is wrong with it, and never taking the stand-in for a GPU by
+accident."""
 
 import gc
 import inspect
@@ -55,12 +56,15 @@ def test_the_stand_in_says_that_it_is_one(backend):
 
 def test_no_cupy_is_explained(tmp_path):
     (tmp_path / "cupy.py").write_text("raise ImportError('libcudart.so is not there')")
-    code = ("from hpcgcn.backend.cuda_device import load_cupy\nfrom hpcgcn.errors import BackendError\n"
+    code = ("from hpcgcn.backend.cuda_device import load_cupy\nfrom hpcgcn.errors import "
+            "BackendError\n"
             "try:\n    load_cupy()\nexcept BackendError as error:\n    print(error)")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.getcwd()])}
     env.pop("HPCGCN_CUDA_STAND_IN", None)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=60)
-    assert "libcudart.so is not there" in done.stdout and "hpcgcn[cuda12]" in done.stdout, done.stderr
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env,
+                          timeout=60)
+    assert ("libcudart.so is not there" in done.stdout
+            and "hpcgcn[cuda12]" in done.stdout), done.stderr
 
 
 def test_the_device_is_the_local_rank_modulo_the_devices(stand_in, monkeypatch):
@@ -80,8 +84,10 @@ def test_ranks_that_share_a_gpu_are_warned(recwarn):
 def test_out_of_memory_says_what_helps(backend, monkeypatch):
     monkeypatch.setenv("HPCGCN_CUDA_STAND_IN_MEMORY", str(1 << 20))
     for allocate in (lambda: backend.empty((1 << 20,)), lambda: backend.zeros((1 << 20,)),
-                     lambda: backend.from_host(np.zeros(1 << 20, np.float32)), lambda: backend.message(1 << 22)):
-        with pytest.raises(BackendError, match=r"4\.0 MiB more were needed.*more ranks.*bf16.*--hidden"):
+                     lambda: backend.from_host(np.zeros(1 << 20, np.float32)),
+                     lambda: backend.message(1 << 22)):
+        with pytest.raises(BackendError,
+                           match=r"4\.0 MiB more were needed.*more ranks.*bf16.*--hidden"):
             allocate()
 
 
@@ -94,7 +100,7 @@ def test_a_compiler_that_fails_is_explained(backend, monkeypatch):
 
 
 def test_memory_comes_back(backend):
-    gc.collect()                             # what earlier tests left in cycles goes now, not in the middle of this one
+    gc.collect()  # what earlier tests left in cycles goes now, not in the middle of this one
     pool = backend.cupy.get_default_memory_pool()
     before = pool.used_bytes()
     array = backend.empty((1000,))
@@ -106,24 +112,28 @@ def test_memory_comes_back(backend):
 
 def test_the_stand_in_offers_nothing_that_cupy_does_not(stand_in):
     cupy = pytest.importorskip("cupy")
-    for name in ("RawModule", "asarray", "empty", "zeros", "ndarray", "get_default_memory_pool", "__version__"):
+    for name in ("RawModule", "asarray", "empty", "zeros", "ndarray", "get_default_memory_pool",
+                 "__version__"):
         assert hasattr(cupy, name)
     for name in vars(stand_in.cuda):
         assert hasattr(cupy.cuda, name)
     for name in vars(stand_in.runtime):
         assert hasattr(cupy.cuda.runtime, name)
     assert hasattr(cupy.cuda.memory, "OutOfMemoryError")
-    own = ("allocate", "holding", "ptr")         # the machinery's, and Stream.ptr, which CuPy sets in each instance
-    for ours, theirs in ((stand_in.cuda.Stream, cupy.cuda.Stream), (stand_in.cuda.Event, cupy.cuda.Event),
-                         (stand_in.ndarray, cupy.ndarray), (stand_in.arrays.MemoryPointer, cupy.cuda.MemoryPointer),
-                         (stand_in.arrays.MemoryPool, cupy.cuda.MemoryPool), (stand_in.RawModule, cupy.RawModule)):
+    # the machinery's, and Stream.ptr, which CuPy sets in each instance
+    own = ("allocate", "holding", "ptr")
+    for ours, theirs in ((stand_in.cuda.Stream, cupy.cuda.Stream),
+                         (stand_in.cuda.Event, cupy.cuda.Event), (stand_in.ndarray, cupy.ndarray),
+                         (stand_in.arrays.MemoryPointer, cupy.cuda.MemoryPointer),
+                         (stand_in.arrays.MemoryPool, cupy.cuda.MemoryPool),
+                         (stand_in.RawModule, cupy.RawModule)):
         for name in (n for n in vars(ours) if not n.startswith("_") and n not in own):
             assert hasattr(theirs, name), (theirs, name)
 
 
 def test_gemm_has_the_arguments_of_cupy(stand_in):
     cupy = pytest.importorskip("cupy")
-    source = (Path(cupy.__file__).parent / "cublas.py").read_text()      # importing it needs libcublas
+    source = (Path(cupy.__file__).parent / "cublas.py").read_text()  # importing it needs libcublas
     signature = re.search(r"^def gemm\((.*?)\):", source, re.MULTILINE | re.DOTALL).group(1)
     assert [part.strip() for part in signature.split(",")] == [
         str(p).split(":")[0] for p in inspect.signature(stand_in.cublas.gemm).parameters.values()]

@@ -1,4 +1,5 @@
-"""The emulation itself: barriers, shuffles, votes and atomics are real, and mistakes with them show."""
+"""The emulation itself: barriers, shuffles, votes and atomics are real, and mistakes with them
+show."""
 
 from pathlib import Path
 
@@ -6,20 +7,22 @@ import numpy as np
 import pytest
 
 PROBES = Path(__file__).with_name("probes.cu")
-NAMES = ("reverse<true>", "reverse<false>", "rotate_in_warp<true>", "rotate_in_warp<false>", "shuffles", "votes",
-         "atomics", "indices", "unset_shared", "leaves_early", "two_barriers", "half_a_shuffle", "outside_the_mask",
-         "halves", "all_types")
+NAMES = ("reverse<true>", "reverse<false>", "rotate_in_warp<true>", "rotate_in_warp<false>",
+         "shuffles", "votes", "atomics", "indices", "unset_shared", "leaves_early", "two_barriers",
+         "half_a_shuffle", "outside_the_mask", "halves", "all_types")
 
 
 @pytest.fixture
 def probe(stand_in):
     """Run a probe kernel and return its output array."""
-    module = stand_in.RawModule(code=PROBES.read_text(), options=("-std=c++17",), name_expressions=NAMES)
+    module = stand_in.RawModule(code=PROBES.read_text(), options=("-std=c++17",),
+                                name_expressions=NAMES)
     stream = stand_in.cuda.Stream(non_blocking=True).use()
 
     def run(name, grid, block, *inputs, out, shared_mem=0):
         device = stand_in.asarray(out)
-        module.get_function(name)(grid, block, (*map(stand_in.asarray, inputs), device), shared_mem=shared_mem)
+        module.get_function(name)(grid, block, (*map(stand_in.asarray, inputs), device),
+                                  shared_mem=shared_mem)
         stream.synchronize()
         return device.get()
     run.module, run.stream = module, stream
@@ -28,7 +31,8 @@ def probe(stand_in):
 
 def test_a_barrier_is_a_barrier(probe, order):
     x = np.arange(64, dtype=np.int32)
-    assert (probe("reverse<true>", (1,), (64,), x, out=np.zeros(64, np.int32), shared_mem=256) == x[::-1]).all()
+    assert (probe("reverse<true>", (1,), (64,), x, out=np.zeros(64, np.int32),
+                  shared_mem=256) == x[::-1]).all()
     assert (probe("rotate_in_warp<true>", (1,), (64,), x, out=np.zeros(64, np.int32))
             == x.reshape(2, 32)[:, (np.arange(32) + 1) % 32].ravel()).all()
 
@@ -45,7 +49,7 @@ def test_a_missing_warp_barrier_shows_in_one_order_at_least(probe, monkeypatch):
     wrong = 0
     for shift, order in enumerate(("ascending", "descending", "shuffled")):
         monkeypatch.setenv("HPCGCN_CUDA_STAND_IN_ORDER", order)
-        values = x + 100 * shift             # what an earlier launch left in shared memory must not help
+        values = x + 100 * shift  # what an earlier launch left in shared memory must not help
         got = probe("rotate_in_warp<false>", (1,), (64,), values, out=np.zeros(64, np.int32))
         wrong += (got != expected + 100 * shift).any()
     assert wrong
@@ -80,38 +84,44 @@ def test_all_blocks_and_threads_run_once(probe, order):
 
 
 def test_shared_memory_starts_undefined(probe):
-    assert np.isnan(probe("unset_shared", (1,), (8,), out=np.zeros(8, np.float32), shared_mem=32)).all()
+    assert np.isnan(probe("unset_shared", (1,), (8,), out=np.zeros(8, np.float32),
+                          shared_mem=32)).all()
 
 
 @pytest.mark.parametrize("name, message", [
-    ("leaves_early", "wait for ever"), ("two_barriers", "different barriers"), ("half_a_shuffle", "wait for ever"),
-    ("outside_the_mask", "outside its mask")])
+    ("leaves_early", "wait for ever"), ("two_barriers", "different barriers"),
+    ("half_a_shuffle", "wait for ever"), ("outside_the_mask", "outside its mask")])
 def test_threads_that_do_not_meet_are_an_error(probe, stand_in, order, name, message):
     with pytest.raises(stand_in.modules.LaunchError, match=message):
         probe(name, (1,), (32,), out=np.zeros(32, np.int32))
-    assert (probe("indices", (1,), (32,), out=np.zeros(32, np.int32)) == np.arange(32)).all()    # and it goes on
+    # and it goes on
+    assert (probe("indices", (1,), (32,), out=np.zeros(32, np.int32)) == np.arange(32)).all()
 
 
 def test_half_conversions_are_those_of_ieee(probe, stand_in):
     bits = np.arange(65536, dtype=np.uint16)
     rng = np.random.default_rng(0)
-    x = np.concatenate([rng.standard_normal(20000) * 10.0 ** rng.integers(-9, 6, 20000),
-                        [0.0, -0.0, np.inf, -np.inf, 65519.9, 65520.0, 5.96e-8, 2.98e-8, 2.99e-8, 6.1e-5, 1e-30],
-                        bits.view(np.float16)[np.isfinite(bits.view(np.float16))]]).astype(np.float32)
-    wide, narrowed = (stand_in.zeros((n,), t) for n, t in ((65536, np.float32), (len(x), np.uint16)))
-    probe.module.get_function("halves")((1,), (32,), (*map(stand_in.asarray, (bits,)), wide, stand_in.asarray(x),
-                                                      narrowed, np.int32(65536), np.int32(len(x))))
+    x = np.concatenate(
+        [rng.standard_normal(20000) * 10.0 ** rng.integers(-9, 6, 20000),
+         [0.0, -0.0, np.inf, -np.inf, 65519.9, 65520.0, 5.96e-8, 2.98e-8, 2.99e-8, 6.1e-5, 1e-30],
+         bits.view(np.float16)[np.isfinite(bits.view(np.float16))]]).astype(np.float32)
+    wide, narrowed = (stand_in.zeros((n,), t)
+                      for n, t in ((65536, np.float32), (len(x), np.uint16)))
+    probe.module.get_function("halves")((1,), (32,),
+                                        (*map(stand_in.asarray, (bits,)), wide, stand_in.asarray(x),
+                                         narrowed, np.int32(65536), np.int32(len(x))))
     with np.errstate(over="ignore"):
         np.testing.assert_array_equal(narrowed.get(), x.astype(np.float16).view(np.uint16))
     np.testing.assert_array_equal(wide.get(), bits.view(np.float16).astype(np.float32))
 
 
-# -- launches ---------------------------------------------------------------------------------------------------------
+# -- launches --------------------------------------------------------------------------------------
 
 def good_arguments(cupy):
     """Arguments that fit all_types."""
-    return [cupy.asarray(np.ones(3, np.float32)), cupy.asarray(np.arange(4, dtype=np.int32).reshape(1, 4)),
-            np.float64(1), np.int32(2), np.uint32(3), np.int64(4), cupy.asarray(np.zeros(1, np.float32))]
+    return [cupy.asarray(np.ones(3, np.float32)),
+            cupy.asarray(np.arange(4, dtype=np.int32).reshape(1, 4)), np.float64(1), np.int32(2),
+            np.uint32(3), np.int64(4), cupy.asarray(np.zeros(1, np.float32))]
 
 
 def test_a_launch_that_fits_runs(probe, stand_in):
@@ -143,11 +153,13 @@ def test_too_few_arguments(probe, stand_in):
         probe.module.get_function("all_types")((1,), (1,), tuple(good_arguments(stand_in)[:6]))
 
 
-@pytest.mark.parametrize("grid, block, shared_mem", [((1,), (1025,), 0), ((1,), (1, 1, 65), 0), ((0,), (32,), 0),
-                                                     ((1, 65536), (32,), 0), ((2 ** 31,), (32,), 0), ((1,), (32,), 49153)])
+@pytest.mark.parametrize("grid, block, shared_mem",
+                         [((1,), (1025,), 0), ((1,), (1, 1, 65), 0), ((0,), (32,), 0),
+                          ((1, 65536), (32,), 0), ((2 ** 31,), (32,), 0), ((1,), (32,), 49153)])
 def test_limits_of_a_launch(probe, stand_in, grid, block, shared_mem):
     with pytest.raises(stand_in.modules.LaunchError, match="not possible|shared memory"):
-        probe.module.get_function("all_types")(grid, block, tuple(good_arguments(stand_in)), shared_mem=shared_mem)
+        probe.module.get_function("all_types")(grid, block, tuple(good_arguments(stand_in)),
+                                               shared_mem=shared_mem)
 
 
 def test_host_code_cannot_touch_device_arrays(probe, stand_in):
@@ -159,6 +171,7 @@ def test_host_code_cannot_touch_device_arrays(probe, stand_in):
 
 
 def test_a_kernel_that_does_not_compile_says_so(stand_in):
-    module = stand_in.RawModule(code="__global__ void broken(int *x) { x = nonsense; }", name_expressions=("broken",))
+    module = stand_in.RawModule(code="__global__ void broken(int *x) { x = nonsense; }",
+                                name_expressions=("broken",))
     with pytest.raises(stand_in.modules.CompileException, match="nonsense"):
         module.get_function("broken")

@@ -1,4 +1,5 @@
-"""Whole models on the stand-in: the losses and scores of the reference, for every model and kind of input."""
+"""Whole models on the stand-in: the losses and scores of the reference, for every model and kind of
+input."""
 
 import pytest
 from small_graphs import make_trainer, small_graph
@@ -22,7 +23,9 @@ def test_a_model_trains_as_on_the_reference(stand_in, case):
     graph = small_graph(**kind)
     runs = []
     for backend in ("reference", "cuda"):
-        trainer = make_trainer(graph, backend=backend, **{"hidden": 12, "layers": 2, "epochs": 4, "seed": 1, **settings})
-        runs.append([trainer.run_epoch()[0] for _ in range(4)] + [trainer.evaluate()[k] for k in ("train", "val", "test")])
+        trainer = make_trainer(graph, backend=backend,
+                               **{"hidden": 12, "layers": 2, "epochs": 4, "seed": 1, **settings})
+        runs.append([trainer.run_epoch()[0] for _ in range(4)]
+                    + [trainer.evaluate()[k] for k in ("train", "val", "test")])
         trainer.close()
     assert runs[1] == pytest.approx(runs[0], abs=2e-5)

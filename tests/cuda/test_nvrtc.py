@@ -1,4 +1,5 @@
-"""Compilation for real, without a GPU: every kernel to machine code for four architectures, as NVRTC on a cluster does."""
+"""Compilation for real, without a GPU: every kernel to machine code for four architectures, as
+NVRTC on a cluster does."""
 
 import re
 import sys
@@ -6,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.timeout(600)               # one compilation of everything, before the first test
+pytestmark = pytest.mark.timeout(600)  # one compilation of everything, before the first test
 
 pytest.importorskip("cupy", reason="cupy is not installed: pip install 'hpcgcn[cuda-test]'")
 
@@ -16,8 +17,9 @@ import resources  # noqa: E402
 
 try:
     VERSION = resources.nvrtc_version()
-except Exception as error:                          # noqa: BLE001 - loaders differ in what they raise
-    pytest.skip(f"NVRTC cannot be loaded ({error}): pip install 'hpcgcn[cuda-test]'", allow_module_level=True)
+except Exception as error:  # noqa: BLE001 - loaders differ in what they raise
+    pytest.skip(f"NVRTC cannot be loaded ({error}): pip install 'hpcgcn[cuda-test]'",
+                allow_module_level=True)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +51,8 @@ def test_the_committed_table_is_that_of_the_sources(usage):
         assert page == resources.table(usage, VERSION), "run python cuda/resources.py"
 
 
-@pytest.mark.parametrize("kind, load", [("float", r"ld\.global(\.nc)?\.v4\.f32"), ("bf16", r"ld\.global(\.nc)?\.v4\.u16")])
+@pytest.mark.parametrize("kind, load", [("float", r"ld\.global(\.nc)?\.v4\.f32"),
+                                        ("bf16", r"ld\.global(\.nc)?\.v4\.u16")])
 def test_rows_are_read_in_vectors(kind, load):
     _, ptx = resources.compile_module("spmm.cu", (f"spmm_short<{kind}, 4, 32>",), 80)
     assert re.search(load, ptx) and re.search(r"st\.global\.v4\.f32", ptx)

@@ -1,4 +1,5 @@
-"""The common suite once more with AddressSanitizer and UndefinedBehaviorSanitizer in the kernels."""
+"""The common suite once more with AddressSanitizer and UndefinedBehaviorSanitizer in the
+kernels."""
 
 import os
 import subprocess
@@ -11,24 +12,27 @@ TESTS = Path(__file__).resolve().parents[1]
 
 
 def sanitized(*arguments, timeout=280):
-    """Run Python with the sanitizers' libraries loaded first, as a shared library that uses them needs."""
-    libraries = [subprocess.run(["g++", f"-print-file-name={name}"], capture_output=True, text=True).stdout.strip()
-                 for name in ("libasan.so", "libubsan.so")]
+    """Run Python with the sanitizers' libraries loaded first, as a shared library that uses them
+    needs."""
+    libraries = [subprocess.run(["g++", f"-print-file-name={name}"], capture_output=True,
+                                text=True).stdout.strip() for name in ("libasan.so", "libubsan.so")]
     if not all(os.path.isabs(path) for path in libraries):
         pytest.skip("g++ has no sanitizer libraries here")
     env = {**os.environ, "LD_PRELOAD": ":".join(libraries), "HPCGCN_CUDA_STAND_IN": "1",
            "HPCGCN_CUDA_STAND_IN_SANITIZE": "address,undefined",
            # Python itself leaks on purpose, and its stacks are not the emulation's.
            "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=env, timeout=timeout,
-                          cwd=TESTS.parent)
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=env,
+                          timeout=timeout, cwd=TESTS.parent)
 
 
 @pytest.mark.timeout(600)
 def test_the_suite_passes_under_sanitizers(stand_in):
     files = sorted((TESTS / "operations").glob("test_*.py"))
-    done = sanitized("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *files, TESTS / "cuda" / "test_shapes.py", "-k",
-                     "(cuda-aligned or cuda-descending or test_shapes) and not ascending and not shuffled", timeout=580)
+    done = sanitized("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *files,
+                     TESTS / "cuda" / "test_shapes.py", "-k",
+                     "(cuda-aligned or cuda-descending or test_shapes) and not ascending and not "
+                     "shuffled", timeout=580)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert "passed" in done.stdout
 

@@ -1,4 +1,5 @@
-"""Paths that the common suite's small arrays do not reach: hubs, many parts, very wide rows; and the same bits twice."""
+"""Paths that the common suite's small arrays do not reach: hubs, many parts, very wide rows; and
+the same bits twice."""
 
 import numpy as np
 import pytest
@@ -32,10 +33,12 @@ def graph(n_rows, n_columns, seed=0):
 @pytest.mark.parametrize("accumulate", [False, True])
 def test_rows_of_all_kinds(backend, small_cuts, order, width, accumulate):
     indptr, indices = graph(60, 30)
-    scales = {"weights": numbers(len(indices)), "row_scale": numbers(60, seed=1), "column_scale": numbers(30, seed=2)}
+    scales = {"weights": numbers(len(indices)), "row_scale": numbers(60, seed=1),
+              "column_scale": numbers(30, seed=2)}
     x, before = numbers(30, width, seed=3), numbers(60, width, seed=4)
     expected, out = before.copy(), backend.from_host(before)
-    ORACLE.spmm(ORACLE.csr(indptr, indices, 30, **scales), x, expected, rows=(7, 51), accumulate=accumulate)
+    ORACLE.spmm(ORACLE.csr(indptr, indices, 30, **scales), x, expected, rows=(7, 51),
+                accumulate=accumulate)
     matrix = backend.csr(indptr, indices, 30, **scales)
     backend.spmm(matrix, backend.from_host(x), out, rows=(7, 51), accumulate=accumulate)
     np.testing.assert_allclose(backend.to_host(out), expected, rtol=2e-4, atol=2e-4)
@@ -54,18 +57,21 @@ def test_a_hub_is_the_same_in_every_block_and_run(backend, small_cuts):
 
 
 def test_a_transpose_with_hubs(backend, small_cuts, order):
-    indptr, indices = graph(200, 9)                  # few columns: every column is a hub of the transpose
+    indptr, indices = graph(200, 9)  # few columns: every column is a hub of the transpose
     scales = {"weights": numbers(len(indices)), "row_scale": numbers(200, seed=1)}
     x, before = numbers(200, 16, seed=3), numbers(9, 16, seed=4)
     expected, out = before.copy(), backend.from_host(before)
-    ORACLE.spmm_transposed_add(ORACLE.csr(indptr, indices, 9, **scales), x, expected, rows=(11, 190))
-    backend.spmm_transposed_add(backend.csr(indptr, indices, 9, **scales), backend.from_host(x), out, rows=(11, 190))
+    ORACLE.spmm_transposed_add(ORACLE.csr(indptr, indices, 9, **scales), x, expected,
+                               rows=(11, 190))
+    backend.spmm_transposed_add(backend.csr(indptr, indices, 9, **scales), backend.from_host(x),
+                                out, rows=(11, 190))
     np.testing.assert_allclose(backend.to_host(out), expected, rtol=1e-3, atol=1e-3)
 
 
 def test_matrices_over_the_same_arrays_share_them_on_the_device(backend):
     indptr, indices = graph(60, 30)
-    first, second = backend.csr(indptr, indices, 30), backend.csr(indptr, indices, 30, row_scale=numbers(60))
+    first, second = backend.csr(indptr, indices, 30), backend.csr(indptr, indices, 30,
+                                                                  row_scale=numbers(60))
     assert first.structure is second.structure
     assert backend.csr(indptr.copy(), indices, 30).structure is not first.structure
 
@@ -80,11 +86,13 @@ def test_more_rows_than_parts(backend, order, monkeypatch):
     expected = np.empty_like(x)
     loss = ORACLE.softmax_cross_entropy(x, labels, 0.5, expected)
     dlogits = backend.empty((1000, 20))
-    assert backend.softmax_cross_entropy(backend.from_host(x), backend.from_host(labels), 0.5, dlogits) == pytest.approx(loss)
+    assert backend.softmax_cross_entropy(backend.from_host(x), backend.from_host(labels), 0.5,
+                                         dlogits) == pytest.approx(loss)
     np.testing.assert_allclose(backend.to_host(dlogits), expected, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("width", [1500, 5000])       # a block of fewer rows; sums that do not fit in shared memory
+# a block of fewer rows; sums that do not fit in shared memory
+@pytest.mark.parametrize("width", [1500, 5000])
 def test_the_backward_pass_of_wide_rows(backend, order, width):
     dout, out, xhat = (numbers(9, width, seed=k) for k in range(3))
     gamma, rstd = numbers(width), np.abs(numbers(9))

@@ -1,7 +1,8 @@
-"""Where communication meets the device: whatever two streams may do to one another, MPI and kernels see the right data.
+"""Where communication meets the device: whatever two streams may do to one another, MPI and kernels
+see the right data.
 
-Every schedule is legal for a GPU: `lazy` does nothing before it must; `stream0` and `stream1` let the compute or the
-communication stream run ahead as far as its events allow.
+Every schedule is legal for a GPU: `lazy` does nothing before it must; `stream0` and `stream1` let
+the compute or the communication stream run ahead as far as its events allow.
 """
 
 import gc
@@ -20,7 +21,8 @@ NBYTES = ROWS * WIDTH * 4
 
 @pytest.fixture(params=["staged", "cuda-aware", "gpu"])
 def backend(stand_in, schedule, request, monkeypatch):
-    """The backend in each mode of communication, under each schedule; and on a real device, which has its own."""
+    """The backend in each mode of communication, under each schedule; and on a real device, which
+    has its own."""
     if request.param == "gpu":
         monkeypatch.setenv("HPCGCN_CUDA_STAND_IN", "0")
         try:
@@ -55,7 +57,7 @@ def mpi_writes(message, values):
 def test_mpi_sends_what_the_last_kernel_wrote(backend):
     message = backend.message(NBYTES)
     index = backend.from_host(np.arange(ROWS, dtype=np.int32)[::-1].copy())
-    for seed in range(3):                            # the buffer is reused: yesterday's contents must not travel
+    for seed in range(3):  # the buffer is reused: yesterday's contents must not travel
         values = rows(seed)
         backend.gather_rows(backend.from_host(values), index, as_rows(message))
         backend.before_send(message)
@@ -66,7 +68,7 @@ def test_kernels_read_what_mpi_received(backend):
     message = backend.message(NBYTES)
     index = backend.from_host(np.arange(ROWS, dtype=np.int32))
     results = []
-    for seed in range(3):                            # nothing waits between the rounds but the hooks
+    for seed in range(3):  # nothing waits between the rounds but the hooks
         backend.before_receive(message)
         mpi_writes(message, rows(seed))
         backend.after_receive(message)
@@ -108,7 +110,8 @@ def test_synchronize_waits_for_kernels(backend):
     backend.synchronize()
     if not hasattr(x, "_view"):
         pytest.skip("a real device does not show its memory without a copy")
-    assert (x._view == 2 * rows(0)).all()            # looked at through the emulation, without a copy that waits
+    # looked at through the emulation, without a copy that waits
+    assert (x._view == 2 * rows(0)).all()
 
 
 def test_empty_messages_pass(backend):
@@ -118,7 +121,7 @@ def test_empty_messages_pass(backend):
     backend.after_receive(message)
 
 
-# -- the self-test of CUDA-aware MPI ------------------------------------------------------------------------------------
+# -- the self-test of CUDA-aware MPI ---------------------------------------------------------------
 
 def test_the_self_test_passes_where_mpi_takes_device_memory(stand_in, schedule, monkeypatch, capfd):
     monkeypatch.setenv("HPCGCN_CUDA_STAND_IN_MPI", "aware")
@@ -130,7 +133,7 @@ def test_the_self_test_fails_clearly_where_mpi_does_not(stand_in, capfd):
         check_cuda_aware(MPI.COMM_SELF, stand_in, stand_in.cuda.Stream(non_blocking=True).use())
 
 
-# -- the stand-in's streams ---------------------------------------------------------------------------------------------
+# -- the stand-in's streams ------------------------------------------------------------------------
 
 def test_nothing_runs_before_it_must(stand_in):
     stream = stand_in.cuda.Stream(non_blocking=True).use()

@@ -1,4 +1,5 @@
-"""Training on the stand-in, on two ranks: the losses of the CPU, for every exchange, in both modes of communication."""
+"""Training on the stand-in, on two ranks: the losses of the CPU, for every exchange, in both modes
+of communication."""
 
 import csv
 import sys
@@ -16,50 +17,59 @@ AWARE = {**STAND_IN, "HPCGCN_CUDA_STAND_IN_MPI": "aware"}
 def graph(tmp_path_factory):
     """A partition of a small graph for two ranks."""
     folder = tmp_path_factory.mktemp("graph")
-    launch(1, [sys.executable, "-m", "hpcgcn", "generate", "sbm", "--nodes", "120", "--degree", "8", "--features", "12",
-               "--classes", "4", "-o", folder / "graph.h5"]).check()
+    launch(1, [sys.executable, "-m", "hpcgcn", "generate", "sbm", "--nodes", "120", "--degree", "8",
+               "--features", "12", "--classes", "4", "-o", folder / "graph.h5"]).check()
     launch(1, [sys.executable, "-m", "hpcgcn", "partition", folder / "graph.h5", "-n", "2"]).check()
     return folder / "graph.h5"
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("mode, schedule", [("staged", "lazy"), ("staged", "stream1"), ("cuda-aware", "lazy")])
+@pytest.mark.parametrize("mode, schedule",
+                         [("staged", "lazy"), ("staged", "stream1"), ("cuda-aware", "lazy")])
 def test_every_exchange_trains_as_on_the_cpu(stand_in, graph, mode, schedule):
-    env = {**(AWARE if mode == "cuda-aware" else STAND_IN), "HPCGCN_CUDA_STAND_IN_SCHEDULE": schedule}
-    done = launch(2, [sys.executable, HERE / "run_presets.py", graph, mode], env=env, timeout=500).check()
+    env = {**(AWARE if mode == "cuda-aware" else STAND_IN),
+           "HPCGCN_CUDA_STAND_IN_SCHEDULE": schedule}
+    done = launch(2, [sys.executable, HERE / "run_presets.py", graph, mode], env=env,
+                  timeout=500).check()
     assert done.stdout.count("largest difference") >= 10, done.stdout
 
 
-@pytest.mark.parametrize("flags, env", [(["--mpi", "staged"], STAND_IN), (["--mpi", "cuda-aware"], AWARE)],
+@pytest.mark.parametrize("flags, env",
+                         [(["--mpi", "staged"], STAND_IN), (["--mpi", "cuda-aware"], AWARE)],
                          ids=["staged", "cuda-aware"])
 def test_the_command_trains_as_on_the_cpu(stand_in, graph, tmp_path, flags, env):
     runs = []
     for backend, extra in (("auto", []), ("cuda", flags)):
-        launch(2, [sys.executable, "-m", "hpcgcn", "train", graph, "--backend", backend, "--output", tmp_path / backend,
-                   "--epochs", "5", "--hidden", "16", "--quiet", *extra], env=env, timeout=200).check()
+        launch(2, [sys.executable, "-m", "hpcgcn", "train", graph, "--backend", backend, "--output",
+                   tmp_path / backend, "--epochs", "5", "--hidden", "16", "--quiet", *extra],
+               env=env, timeout=200).check()
         metrics, = (tmp_path / backend).rglob("metrics.csv")
         runs.append([float(row["loss"]) for row in csv.DictReader(metrics.open())])
     assert len(runs[0]) == 5 and runs[1] == pytest.approx(runs[0], abs=1e-5)
     summary, = (tmp_path / "cuda").rglob("summary.json")
-    assert "no GPU is used" in summary.read_text()           # nobody takes this run for one on a GPU
+    assert "no GPU is used" in summary.read_text()  # nobody takes this run for one on a GPU
 
 
 def test_no_cuda_aware_mpi_is_a_clear_error(stand_in, graph, tmp_path):
-    done = launch(2, [sys.executable, "-m", "hpcgcn", "train", graph, "--backend", "cuda", "--mpi", "cuda-aware",
-                      "--output", tmp_path], env=STAND_IN)
-    assert done.code == 2 and done.stderr.count("leave the default --mpi staged") == 1 and "Traceback" not in done.stderr
+    done = launch(2, [sys.executable, "-m", "hpcgcn", "train", graph, "--backend", "cuda", "--mpi",
+                      "cuda-aware", "--output", tmp_path], env=STAND_IN)
+    assert (done.code == 2 and done.stderr.count("leave the default --mpi staged") == 1
+            and "Traceback" not in done.stderr)
 
 
 def test_two_ranks_on_one_gpu_are_warned(stand_in, graph, tmp_path):
-    done = launch(2, [sys.executable, "-m", "hpcgcn", "train", graph, "--backend", "cuda", "--epochs", "1", "--hidden",
-                      "8", "--output", tmp_path], env={**STAND_IN, "HPCGCN_CUDA_STAND_IN_DEVICES": "1"}).check()
+    done = launch(2, [sys.executable, "-m", "hpcgcn", "train", graph, "--backend", "cuda",
+                      "--epochs", "1", "--hidden", "8", "--output", tmp_path],
+                  env={**STAND_IN, "HPCGCN_CUDA_STAND_IN_DEVICES": "1"}).check()
     assert done.stderr.count("ranks 0, 1") == 1
 
 
 def test_out_of_memory_ends_all_ranks_with_advice(stand_in, graph, tmp_path):
-    done = launch(2, [sys.executable, "-m", "hpcgcn", "train", graph, "--backend", "cuda", "--output", tmp_path],
+    done = launch(2, [sys.executable, "-m", "hpcgcn", "train", graph, "--backend", "cuda",
+                      "--output", tmp_path],
                   env={**STAND_IN, "HPCGCN_CUDA_STAND_IN_MEMORY": "200000"})
-    assert done.code == 2 and "out of device memory" in done.stderr and "Traceback" not in done.stderr
+    assert (done.code == 2 and "out of device memory" in done.stderr
+            and "Traceback" not in done.stderr)
 
 
 ONE_RANK_WITHOUT = """

@@ -10,7 +10,8 @@ import pytest
 from hpcgcn.files.h5 import atomic_h5
 from hpcgcn.files.replace import ANY_OF_THE_RUN
 
-# A limit on the size of files stands in for a full disk: it needs no root, and is refused by the system in the same place.
+# A limit on the size of files stands in for a full disk: it needs no root, and is refused by the
+# system in the same place.
 LIMITED = """
 import resource, signal, sys
 import numpy as np
@@ -34,9 +35,11 @@ for attempt in range(2):
 
 @pytest.mark.parametrize("limit", [0, 100, 2048, 20_000, 100_000, 165_000])
 def test_a_refused_write_is_an_error_and_leaves_nothing(tmp_path, limit):
-    done = subprocess.run([sys.executable, "-c", LIMITED, tmp_path / "a.h5", str(limit)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", LIMITED, tmp_path / "a.h5", str(limit)],
+                          capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("refused: cannot write") == 2 and "File too large" in done.stdout, done.stdout
+    assert (done.stdout.count("refused: cannot write") == 2
+            and "File too large" in done.stdout), done.stdout
     assert list(tmp_path.iterdir()) == []
 
 
@@ -44,7 +47,8 @@ def test_what_is_written_is_read_back(tmp_path):
     data = np.random.default_rng(0).standard_normal((300, 7))
     with atomic_h5(tmp_path / "a.h5") as file:
         file["plain"] = data
-        file.create_dataset("packed", data=data, chunks=(10, 7), compression="gzip", fletcher32=True)
+        file.create_dataset("packed", data=data, chunks=(10, 7), compression="gzip",
+                            fletcher32=True)
         file["plain"][5] = 0                        # HDF5 reads and writes in any order
     with h5py.File(tmp_path / "a.h5") as file:
         np.testing.assert_array_equal(file["packed"][...], data)

@@ -1,4 +1,5 @@
-"""Files and graphs that cannot be used: each gets one clear message, and no half-written file is left."""
+"""Files and graphs that cannot be used: each gets one clear message, and no half-written file is
+left."""
 
 import os
 
@@ -58,9 +59,12 @@ def set_value(name, position, value):
     (lambda path: os.truncate(path, path.stat().st_size // 2), "truncated"),
     (lambda path: (os.unlink(path), path.mkdir()), "is a folder"),
     (lambda path: edit(path, lambda file: file.attrs.pop("format")), "not one of hpcgcn"),
-    (lambda path: edit(path, lambda file: file.attrs.__setitem__("format", "other-graph")), "not one.*other-graph"),
-    (lambda path: edit(path, lambda file: file.attrs.__setitem__("format", 7)), "not one of hpcgcn"),
-    (lambda path: edit(path, lambda file: file.attrs.__setitem__("version", 99)), "version 99.*reads version 1"),
+    (lambda path: edit(path, lambda file: file.attrs.__setitem__("format", "other-graph")),
+     "not one.*other-graph"),
+    (lambda path: edit(path, lambda file: file.attrs.__setitem__("format", 7)),
+     "not one of hpcgcn"),
+    (lambda path: edit(path, lambda file: file.attrs.__setitem__("version", 99)),
+     "version 99.*reads version 1"),
     (lambda path: edit(path, lambda file: file.attrs.__setitem__("version", "new")), "version new"),
 ])
 def test_files_that_cannot_be_opened(opener, damage, message, partition_file):
@@ -69,7 +73,8 @@ def test_files_that_cannot_be_opened(opener, damage, message, partition_file):
         opener(partition_file)
 
 
-@pytest.mark.parametrize("missing", ["indptr", "indices", "features", "labels", "split", "offsets", "original_ids"])
+@pytest.mark.parametrize("missing", ["indptr", "indices", "features", "labels", "split", "offsets",
+                                     "original_ids"])
 def test_missing_datasets(missing, partition_file):
     edit(partition_file, lambda file: file.__delitem__(missing))
     assert verify(partition_file)
@@ -77,7 +82,8 @@ def test_missing_datasets(missing, partition_file):
         read_part(partition_file, 0, 2)
 
 
-@pytest.mark.parametrize("name", ["indptr", "indices", "features", "labels", "split", "offsets", "original_ids"])
+@pytest.mark.parametrize("name", ["indptr", "indices", "features", "labels", "split", "offsets",
+                                  "original_ids"])
 def test_a_changed_byte_is_found(name, partition_file):
     """Wherever one byte of the data differs, verify names the dataset."""
     with h5py.File(partition_file) as file:
@@ -85,7 +91,8 @@ def test_a_changed_byte_is_found(name, partition_file):
     data = bytearray(partition_file.read_bytes())
     data[place] ^= 1
     partition_file.write_bytes(data)
-    assert any(f"/{name}: the checksum does not match" in problem for problem in verify(partition_file))
+    assert any(f"/{name}: the checksum does not match" in problem
+               for problem in verify(partition_file))
 
 
 def test_a_dataset_more_is_found(graph_file):
@@ -158,7 +165,8 @@ def one_way():
 
 @pytest.mark.parametrize("graph, message", [
     (changed(split=np.full((1, 41), 3, np.uint8)), "no training nodes"),
-    (changed(split=np.stack([np.ones(41, np.uint8), np.zeros(41, np.uint8)])), "split 1 has no training nodes"),
+    (changed(split=np.stack([np.ones(41, np.uint8), np.zeros(41, np.uint8)])),
+     "split 1 has no training nodes"),
     (changed(labels=np.zeros(40, np.int32)), "labels are for 40 nodes, but indptr says 41"),
     (changed(features=np.zeros((42, 2), np.float32)), "features are for 42 nodes"),
     (changed(features=np.zeros((41, 0), np.float32)), "no features"),
@@ -171,7 +179,8 @@ def one_way():
     (changed(n_classes=0), "at least one class"),
     (changed(indices=random_graph().indices.astype(float)), "must be integers"),
     (changed(indptr=np.zeros(1, np.int64)), "no nodes"),
-    (changed(indices=random_graph().indices[::-1].copy()), "not sorted, or one is there twice|its own neighbour"),
+    (changed(indices=random_graph().indices[::-1].copy()),
+     "not sorted, or one is there twice|its own neighbour"),
     (changed(features=sparse_features(n_columns=9)), None),
     (one_way(), "one way only"),
 ])
@@ -205,8 +214,8 @@ def test_self_loops_and_duplicates_are_named():
         validate_graph(graph)
 
 
-@pytest.mark.parametrize("graph", [edges_graph(5, [0], [1]), edges_graph(4, [0, 2], [1, 3]), edges_graph(1, [], []),
-                                   random_graph(n_edges=0)])
+@pytest.mark.parametrize("graph", [edges_graph(5, [0], [1]), edges_graph(4, [0, 2], [1, 3]),
+                                   edges_graph(1, [], []), random_graph(n_edges=0)])
 def test_unusual_graphs_are_fine(graph):
     """Isolated nodes, several components, one class, one node, no edges."""
     validate_graph(graph)

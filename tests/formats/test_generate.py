@@ -15,7 +15,8 @@ KINDS = {"sbm": (generate_sbm, 12), "rmat": (generate_rmat, 12), "grid": (genera
 
 def make(kind, n_nodes=3000, n_features=16, n_classes=5, seed=0, **settings):
     generate, degree = KINDS[kind]
-    return generate(n_nodes, settings.pop("degree", degree), n_features, n_classes, seed, **settings)
+    return generate(n_nodes, settings.pop("degree", degree), n_features, n_classes, seed,
+                    **settings)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -50,7 +51,8 @@ def test_homophily(homophily):
 
 
 def test_communities():
-    """Edges stay within smaller blocks, so the graph divides with less cut; the classes are as before."""
+    """Edges stay within smaller blocks, so the graph divides with less cut; the classes are as
+    before."""
     from hpcgcn.graph.partition import partition_graph, statistics
     cuts = []
     for communities in (1, 8):
@@ -86,7 +88,8 @@ def test_features_tell_the_class_as_noise_allows():
 
 
 def test_neighbours_help_more_than_features_do():
-    """The default task: class means of twice-averaged neighbours beat the node's own features by far."""
+    """The default task: class means of twice-averaged neighbours beat the node's own features by
+    far."""
     graph = generate_sbm(4000, 20, 32, 8, seed=0)
     rows, degree = row_numbers(graph.indptr), np.maximum(1, np.diff(graph.indptr))
     hidden = graph.features.astype(np.float64)
@@ -113,7 +116,8 @@ def test_split_shares():
 
 
 @pytest.mark.parametrize("n_nodes, degree, neighbours", [
-    (9, 4, {0: [1, 3], 4: [1, 3, 5, 7], 2: [1, 5]}), (9, 8, {0: [1, 3, 4], 4: [0, 1, 2, 3, 5, 6, 7, 8]}),
+    (9, 4, {0: [1, 3], 4: [1, 3, 5, 7], 2: [1, 5]}),
+    (9, 8, {0: [1, 3, 4], 4: [0, 1, 2, 3, 5, 6, 7, 8]}),
     (7, 4, {6: [3], 5: [2, 4]}), (1, 4, {0: []})])
 def test_grid(n_nodes, degree, neighbours):
     graph = generate_grid(n_nodes, degree, 2, 1, 0)
@@ -133,11 +137,13 @@ def test_one_class():
 
 
 @pytest.mark.parametrize("settings, message", [
-    (dict(n_nodes=0), "at least one"), (dict(degree=0), "above 0"), (dict(degree=3000), "below the number of nodes"),
-    (dict(n_classes=0), "classes"), (dict(n_classes=3001), "classes"), (dict(n_features=0), "features"),
+    (dict(n_nodes=0), "at least one"), (dict(degree=0), "above 0"),
+    (dict(degree=3000), "below the number of nodes"), (dict(n_classes=0), "classes"),
+    (dict(n_classes=3001), "classes"), (dict(n_features=0), "features"),
     (dict(homophily=1.5), "homophily"), (dict(power=1), "power"), (dict(train=0), "train"),
     (dict(train=0.9, val=0.2), "together at most 1"), (dict(feature_noise=-1), "feature_noise"),
-    (dict(label_noise=1), "label_noise"), (dict(communities=0), "communities"), (dict(communities=601), "at most 3000"),
+    (dict(label_noise=1), "label_noise"), (dict(communities=0), "communities"),
+    (dict(communities=601), "at most 3000"),
     (dict(n_nodes=20, n_classes=10, degree=19, homophily=1), "lower the degree")])
 def test_settings_that_cannot_be(settings, message):
     with pytest.raises(ConfigError, match=message):

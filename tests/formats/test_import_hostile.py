@@ -1,4 +1,5 @@
-"""Files that are damaged or hostile: one message with the file and what was expected; nothing written, nothing run."""
+"""Files that are damaged or hostile: one message with the file and what was expected; nothing
+written, nothing run."""
 
 import gzip
 import io
@@ -22,22 +23,25 @@ from hpcgcn.formats.files import inside
 from hpcgcn.formats.unpickle import read_pickle
 
 
-# -- damage -----------------------------------------------------------------------------------------------------------
+# -- damage ----------------------------------------------------------------------------------------
 def every_file(path):
     return sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
 
 
 @pytest.mark.parametrize("format_name", [*FOLDERS, *FILES])
 def test_files_cut_short(tmp_path, capsys, format_name):
-    """Each file of a data set, cut in the middle, is refused or (rows of text) no longer fits the others."""
+    """Each file of a data set, cut in the middle, is refused or (rows of text) no longer fits the
+    others."""
     path = sound(tmp_path, format_name)
     for file in every_file(path):
         whole = file.read_bytes()
         cut = whole[:len(whole) // 2]
-        if file.name in ("num-edge-list.csv.gz", "nodes.csv", "ind.sound.test.index") or len(cut) < 3:
+        if file.name in ("num-edge-list.csv.gz", "nodes.csv",
+                         "ind.sound.test.index") or len(cut) < 3:
             continue
         file.write_bytes(cut)
-        refused(tmp_path, capsys, format_name.split("-")[0] if format_name.startswith("npz") else format_name, path)
+        refused(tmp_path, capsys,
+                format_name.split("-")[0] if format_name.startswith("npz") else format_name, path)
         file.write_bytes(whole)
 
 
@@ -78,7 +82,7 @@ def test_missing_files(tmp_path, capsys):
     assert "no folder" in capsys.readouterr().err
 
 
-# -- hostile files ----------------------------------------------------------------------------------------------------
+# -- hostile files ---------------------------------------------------------------------------------
 class Attack:
     """A pickle that runs a command when it is loaded."""
 
@@ -127,7 +131,8 @@ def test_no_torch_file_runs_anything(tmp_path, capsys):
     assert "refused" in refused(tmp_path, capsys, tmp_path / "data.pt") and not mark.exists()
 
 
-@pytest.mark.parametrize("value", [np.array([{"a": 1}], object), np.array(["text"]), 5, "text", [1, 2], {1, 2}])
+@pytest.mark.parametrize("value", [np.array([{"a": 1}], object), np.array(["text"]), 5, "text",
+                                   [1, 2], {1, 2}])
 def test_pickles_of_other_things(tmp_path, value):
     (tmp_path / "p").write_bytes(pickle.dumps(value, protocol=2))
     with pytest.raises(FileError, match="expected"):
@@ -142,7 +147,8 @@ def test_pickles_that_lie_about_their_size(tmp_path):
     (tmp_path / "p").write_bytes(data.replace(b"K\n\x85", b"K\x0b\x85"))
     with pytest.raises(FileError, match="does not fit"):
         read_pickle(tmp_path / "p")
-    (tmp_path / "p").write_bytes(b"\x80\x02]r\xff\xff\xff\x7f.")       # a memo entry that would take 16 GiB
+    # a memo entry that would take 16 GiB
+    (tmp_path / "p").write_bytes(b"\x80\x02]r\xff\xff\xff\x7f.")
     with pytest.raises(FileError, match="2147483647"):
         read_pickle(tmp_path / "p")
 
@@ -158,7 +164,8 @@ def test_sparse_pickles_with_wrong_columns(tmp_path):
 
 def npy_header(shape, dtype="<f8"):
     stream = io.BytesIO()
-    np.lib.format.write_array_header_1_0(stream, {"descr": dtype, "fortran_order": False, "shape": shape})
+    np.lib.format.write_array_header_1_0(stream,
+                                         {"descr": dtype, "fortran_order": False, "shape": shape})
     return stream.getvalue()
 
 
@@ -167,7 +174,9 @@ def test_zip_bombs(tmp_path, capsys, monkeypatch):
     assert files.LARGE_BYTES >= 1 << 26, "small files may be as dense as they like"
     monkeypatch.setattr(files, "LARGE_BYTES", 10 << 20)
     path = tmp_path / "bomb.npz"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("indptr.npy", "w", force_zip64=True) as member:
+    with zipfile.ZipFile(path, "w",
+                         zipfile.ZIP_DEFLATED) as archive, archive.open("indptr.npy", "w",
+                                                                        force_zip64=True) as member:
         member.write(npy_header((2 << 20,)))
         member.write(bytes(16 << 20))
     assert os.path.getsize(path) < 1 << 16
@@ -225,9 +234,11 @@ def test_paths_that_climb_out(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("name, change", [
-    ("y", lambda a: a[:5]), ("y", lambda a: a + 0.5), ("indices", lambda a: a + 100), ("indices", lambda a: -1 - a),
-    ("indptr", lambda a: a[::-1]), ("indptr", lambda a: a.astype(float)), ("x", lambda a: a[:3]), ("x", lambda a: a * np.nan),
-    ("train", lambda a: ~a), ("train", lambda a: a[:3]), ("node_names", lambda a: np.zeros((2, 2)))])
+    ("y", lambda a: a[:5]), ("y", lambda a: a + 0.5), ("indices", lambda a: a + 100),
+    ("indices", lambda a: -1 - a), ("indptr", lambda a: a[::-1]),
+    ("indptr", lambda a: a.astype(float)), ("x", lambda a: a[:3]), ("x", lambda a: a * np.nan),
+    ("train", lambda a: ~a), ("train", lambda a: a[:3]),
+    ("node_names", lambda a: np.zeros((2, 2)))])
 def test_arrays_that_do_not_fit(tmp_path, capsys, name, change):
     path = sound(tmp_path, "npz")
     with np.load(path) as archive:
@@ -252,7 +263,8 @@ def test_an_interrupted_import_leaves_nothing(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("format_name", [*FOLDERS, *FILES])
 def test_changed_bytes_never_end_in_a_traceback(tmp_path, capsys, format_name):
-    """Files with a few bytes changed are imported or refused with one message; nothing else, and nothing is left behind."""
+    """Files with a few bytes changed are imported or refused with one message; nothing else, and
+    nothing is left behind."""
     path = sound(tmp_path, format_name)
     reader = format_name.split("-")[0] if format_name.startswith("npz") else format_name
     rng = np.random.default_rng(5)
@@ -264,11 +276,13 @@ def test_changed_bytes_never_end_in_a_traceback(tmp_path, capsys, format_name):
             data = bytearray(gzip.decompress(whole) if file.suffix == ".gz" else whole)
             for _ in range(int(rng.integers(1, 4))):
                 if data:
-                    data[rng.integers(len(data))] = rng.choice([0, 255, 45, 48, 57, 44, 10, int(rng.integers(256))])
+                    data[rng.integers(len(data))] = rng.choice([0, 255, 45, 48, 57, 44, 10,
+                                                                int(rng.integers(256))])
             file.write_bytes(gzip.compress(bytes(data), 1) if file.suffix == ".gz" else bytes(data))
             code = main(["import", reader, str(path), "-o", str(output)])
             message = capsys.readouterr().err
-            assert code == 0 or (code == 2 and message.startswith("hpcgcn: ") and message.count("\n") == 1), (file.name, message)
+            assert code == 0 or (code == 2 and message.startswith("hpcgcn: ")
+                                 and message.count("\n") == 1), (file.name, message)
             assert [p.name for p in output.parent.iterdir()] == (["g.h5"] if code == 0 else [])
             output.unlink(missing_ok=True)
         file.write_bytes(whole)
@@ -276,7 +290,8 @@ def test_changed_bytes_never_end_in_a_traceback(tmp_path, capsys, format_name):
 
 @pytest.mark.parametrize("part, change, words", [
     ("ally", lambda a: a * np.nan, "row 0"), ("ally", lambda a: a * 0 + 1, "at most one 1"),
-    ("graph", lambda g: {**g, 0: [1.5]}, "lists of node numbers"), ("allx", lambda m: m * np.nan, "NaN")])
+    ("graph", lambda g: {**g, 0: [1.5]}, "lists of node numbers"),
+    ("allx", lambda m: m * np.nan, "NaN")])
 def test_planetoid_parts_that_mean_nothing(tmp_path, capsys, part, change, words):
     path = sound(tmp_path, "planetoid")
     file = path / f"ind.sound.{part}"
@@ -292,7 +307,8 @@ def test_a_test_node_twice(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("name, change, words", [
-    ("train", lambda a: a * 0.5, "true and false"), ("node_names", lambda a: np.array(["a"] * 41), "same name"),
+    ("train", lambda a: a * 0.5, "true and false"),
+    ("node_names", lambda a: np.array(["a"] * 41), "same name"),
     ("x", lambda a: a * np.nan, "NaN"), ("y", lambda a: np.full(41, 5_000_000), "5000000")])
 def test_arrays_that_mean_nothing(tmp_path, capsys, name, change, words):
     path = sound(tmp_path, "npz")
@@ -308,7 +324,8 @@ def test_torch_files_larger_than_they_are(tmp_path, capsys, monkeypatch):
     pytest.importorskip("torch_geometric", reason="PyG is not installed")
     torch.save({"edge_index": torch.zeros(1, 1).long().expand(2, 10 ** 11)}, tmp_path / "d.pt")
     assert "expanded tensor" in refused(tmp_path, capsys, tmp_path / "d.pt")
-    torch.save({"edge_index": torch.tensor([[0], [1]]), "num_nodes": 2 * 10 ** 9}, tmp_path / "d.pt")
+    torch.save({"edge_index": torch.tensor([[0], [1]]), "num_nodes": 2 * 10 ** 9},
+               tmp_path / "d.pt")
     assert "announced" in refused(tmp_path, capsys, tmp_path / "d.pt")
     from hpcgcn.formats import files
     monkeypatch.setattr(files, "LARGE_BYTES", 1 << 20)
@@ -323,7 +340,8 @@ def test_a_dgl_file_that_makes_dgl_abort(tmp_path, capsys, monkeypatch):
     import subprocess
     (tmp_path / "g.dgl").write_bytes(b"damaged")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], -6, "", ""))
+    monkeypatch.setattr(subprocess, "run",
+                        lambda *_, **__: subprocess.CompletedProcess([], -6, "", ""))
     assert "DGL ended with the code -6" in refused(tmp_path, capsys, tmp_path / "g.dgl")
 
 

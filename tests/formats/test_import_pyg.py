@@ -1,4 +1,5 @@
-"""What users of PyG have on disk: Data objects with masks of several kinds, halves, and processed data sets."""
+"""What users of PyG have on disk: Data objects with masks of several kinds, halves, and processed
+data sets."""
 
 import numpy as np
 import pytest
@@ -15,7 +16,8 @@ from torch_geometric.data import Data, InMemoryDataset  # noqa: E402
 
 PATH = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])       # 0 - 1 - 2
 VALUES = torch.tensor([[1.0, 2.5], [3, 4], [5, -6]])
-MASKS = {f"{name}_mask": torch.eye(3, dtype=torch.bool)[k] for k, name in enumerate(("train", "val", "test"))}
+MASKS = {f"{name}_mask": torch.eye(3, dtype=torch.bool)[k]
+         for k, name in enumerate(("train", "val", "test"))}
 
 
 def imported(tmp_path, saved, *arguments):
@@ -25,7 +27,8 @@ def imported(tmp_path, saved, *arguments):
 
 
 def data(**fields):
-    return Data(edge_index=PATH, x=torch.arange(6.0).reshape(3, 2), y=torch.tensor([0, 1, 1]), **fields)
+    return Data(edge_index=PATH, x=torch.arange(6.0).reshape(3, 2), y=torch.tensor([0, 1, 1]),
+                **fields)
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.float64, torch.int64])
@@ -43,13 +46,15 @@ def test_masks_of_one_split_and_of_several(tmp_path):
 def test_one_test_mask_for_several_splits(tmp_path):
     """WikiCS has its masks like this."""
     train, val, test = MASKS.values()
-    masks = {"train_mask": torch.stack([train, val], 1), "val_mask": torch.stack([val, train], 1), "test_mask": test}
+    masks = {"train_mask": torch.stack([train, val], 1), "val_mask": torch.stack([val, train], 1),
+             "test_mask": test}
     assert imported(tmp_path, data(**masks)).split.tolist() == [[1, 2, 3], [2, 1, 3]]
 
 
 @pytest.mark.parametrize("missing, wanted, note", [
     (["val_mask"], [1, 0, 3], "no val_mask in d.pt: nothing to validate on"),
-    (["val_mask", "test_mask"], [1, 0, 0], "no val_mask and no test_mask in d.pt: nothing to validate on, nothing to test on"),
+    (["val_mask", "test_mask"], [1, 0, 0], "no val_mask and no test_mask in d.pt: nothing to "
+                                           "validate on, nothing to test on"),
     (["train_mask"], [0, 2, 3], "no train_mask in d.pt: nothing to train on")])
 def test_a_mask_that_is_not_there_is_empty(tmp_path, capsys, missing, wanted, note):
     saved = data(**{name: mask for name, mask in MASKS.items() if name not in missing})
@@ -57,8 +62,9 @@ def test_a_mask_that_is_not_there_is_empty(tmp_path, capsys, missing, wanted, no
     assert note in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("masks", [{"train_mask": MASKS["train_mask"]}, {"train_mask": torch.tensor([0, 2])},
-                                   dict.fromkeys(MASKS, MASKS["val_mask"]), {"train_mask": "the first half"}])
+@pytest.mark.parametrize(
+    "masks", [{"train_mask": MASKS["train_mask"]}, {"train_mask": torch.tensor([0, 2])},
+              dict.fromkeys(MASKS, MASKS["val_mask"]), {"train_mask": "the first half"}])
 @pytest.mark.parametrize("rule", ["random", "per-class", "none"])
 def test_masks_are_not_looked_at_for_another_split(tmp_path, capsys, masks, rule):
     found = imported(tmp_path, data(**masks), "--split", rule)
@@ -68,7 +74,8 @@ def test_masks_are_not_looked_at_for_another_split(tmp_path, capsys, masks, rule
 
 @pytest.mark.parametrize("fields, note", [
     ({"edge_weight": torch.ones(4) / 2}, "edge weights are not used: edge_weight of d.pt"),
-    ({"edge_attr": torch.ones(4, 3)}, "edge weights are not used: edge_attr of d.pt"), ({"edge_attr": None}, None)])
+    ({"edge_attr": torch.ones(4, 3)}, "edge weights are not used: edge_attr of d.pt"),
+    ({"edge_attr": None}, None)])
 def test_weights_of_edges_are_passed_over_aloud(tmp_path, capsys, fields, note):
     imported(tmp_path, data(**fields))
     shown = capsys.readouterr().err
@@ -78,15 +85,20 @@ def test_weights_of_edges_are_passed_over_aloud(tmp_path, capsys, fields, note):
 COMPLEX = torch.tensor([[1 + 2j, 3], [4, 5j], [6, 7]])
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")       # some of these kinds are on trial, some on their way out
+# some of these kinds are on trial, some on their way out
+@pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("make, kind", [
-    (lambda: VALUES.to(torch.float8_e5m2), "float8"), (lambda: torch.quantize_per_tensor(VALUES, 0.5, 0, torch.qint8), "qint8"),
-    (lambda: VALUES.to("meta"), "meta"), (lambda: VALUES.bfloat16().to("meta"), "meta"), (lambda: COMPLEX, "complex64"),
+    (lambda: VALUES.to(torch.float8_e5m2), "float8"),
+    (lambda: torch.quantize_per_tensor(VALUES, 0.5, 0, torch.qint8), "qint8"),
+    (lambda: VALUES.to("meta"), "meta"), (lambda: VALUES.bfloat16().to("meta"), "meta"),
+    (lambda: COMPLEX, "complex64"),
     (lambda: COMPLEX.conj(), "complex64"), (lambda: COMPLEX.conj().imag, "float32"),
     (lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(1)]), "nested"),
-    (lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(1)], layout=torch.jagged), "nested")])
+    (lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(1)], layout=torch.jagged),
+     "nested")])
 def test_tensors_without_plain_numbers(make, kind):
-    with pytest.raises(FileError, match=rf"x is a tensor of another kind \(.*{kind}.*\); expected a plain tensor"):
+    with pytest.raises(FileError, match=rf"x is a tensor of another kind \(.*{kind}.*\); "
+                                        r"expected a plain tensor"):
         array("x", make())
 
 

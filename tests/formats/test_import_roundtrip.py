@@ -1,4 +1,5 @@
-"""A graph written in any format and read back is the same graph; streaming gives what sorting in memory gives."""
+"""A graph written in any format and read back is the same graph; streaming gives what sorting in
+memory gives."""
 
 import os
 import tempfile
@@ -24,23 +25,27 @@ _FLOATS = st.floats(-1e6, 1e6, width=32)
 
 @st.composite
 def graphs(draw, directed=None, multilabel=None, n_splits=None, sparse=None, named=None):
-    """Any small graph; every class is used by some node, so that files without class counts tell them."""
+    """Any small graph; every class is used by some node, so that files without class counts tell
+    them."""
     n = draw(st.integers(2, 12))
     pairs = draw(st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=30))
     directed = draw(st.booleans()) if directed is None else directed
     sources, targets = np.array(pairs, np.int64).reshape(-1, 2).T
     indptr, indices = csr_from_edges(n, sources, targets, undirected=not directed)
     if directed:
-        turned = csr_from_edges(n, np.repeat(np.arange(n), np.diff(indptr)), indices, undirected=False)
+        turned = csr_from_edges(n, np.repeat(np.arange(n), np.diff(indptr)), indices,
+                                undirected=False)
         directed = not (np.array_equal(turned[0], indptr) and np.array_equal(turned[1], indices))
     width = draw(st.integers(1, 4))
-    values = np.array(draw(st.lists(_FLOATS, min_size=n * width, max_size=n * width)), np.float32).reshape(n, width)
+    values = np.array(draw(st.lists(_FLOATS, min_size=n * width, max_size=n * width)),
+                      np.float32).reshape(n, width)
     features = values + np.float32(0)        # one kind of zero: text has no other
     if draw(st.booleans()) if sparse is None else sparse:
         features = _sparse(features)
     if draw(st.booleans()) if multilabel is None else multilabel:
         n_classes = 3
-        labels = np.array(draw(st.lists(st.integers(0, 1), min_size=3 * n, max_size=3 * n)), np.uint8).reshape(n, 3)
+        labels = np.array(draw(st.lists(st.integers(0, 1), min_size=3 * n, max_size=3 * n)),
+                          np.uint8).reshape(n, 3)
         usable = np.ones(n, bool)
     else:
         n_classes = 2
@@ -48,26 +53,34 @@ def graphs(draw, directed=None, multilabel=None, n_splits=None, sparse=None, nam
         labels[0] = 1
         usable = labels >= 0
     count = draw(st.integers(1, 3)) if n_splits is None else n_splits
-    split = np.array(draw(st.lists(st.integers(0, 3), min_size=count * n, max_size=count * n)), np.uint8).reshape(count, n)
+    split = np.array(draw(st.lists(st.integers(0, 3), min_size=count * n, max_size=count * n)),
+                     np.uint8).reshape(count, n)
     split[:, ~usable] = 0
     names = None
     if draw(st.booleans()) if named is None else named:
-        letters = st.text(st.characters(codec="utf-8", exclude_characters="\0\r\n", exclude_categories=("C", "Z")), min_size=1)
-        plain = letters.filter(lambda name: not name.startswith(("#", "%", "\ufeff")) and name == name.strip())
-        names = np.array([name.encode() for name in draw(st.lists(plain, min_size=n, max_size=n, unique=True))])
+        letters = st.text(st.characters(codec="utf-8", exclude_characters="\0\r\n",
+                                        exclude_categories=("C", "Z")), min_size=1)
+        plain = letters.filter(lambda name: not name.startswith(("#", "%", "\ufeff"))
+                               and name == name.strip())
+        names = np.array([name.encode()
+                          for name in draw(st.lists(plain, min_size=n, max_size=n, unique=True))])
     return Graph(indptr, indices, features, labels, split, n_classes, directed, names)
 
 
 def _sparse(features):
     rows, columns = np.nonzero(features)
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(features)))]).astype(np.int64)
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(features)))]).astype(
+        np.int64)
     values = features[rows, columns]
-    return SparseRows(indptr, columns.astype(np.int32), None if (values == 1).all() else values, features.shape[1])
+    return SparseRows(indptr, columns.astype(np.int32), None if (values == 1).all() else values,
+                      features.shape[1])
 
 
 def there_and_back(format_name, graph, detects=True):
-    """The graph after a round trip through the format, found out from the files alone if it can be."""
-    ending = {"pyg": ".pt", "dgl": ".dgl"}.get(format_name, ".npz" if format_name.startswith("npz") else "")
+    """The graph after a round trip through the format, found out from the files alone if it can
+    be."""
+    ending = {"pyg": ".pt", "dgl": ".dgl"}.get(format_name,
+                                               ".npz" if format_name.startswith("npz") else "")
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "graph" + ending)
         write_as(format_name, path, graph)
@@ -85,7 +98,8 @@ def assert_same(found, wanted, split=True, names=True):
     np.testing.assert_array_equal(dense(found.features), dense(wanted.features))
     assert found.n_classes == wanted.n_classes and found.directed == wanted.directed
     if names and wanted.node_names is not None:
-        as_text = [n.decode() if isinstance(n, bytes) else str(n) for n in found.node_names.tolist()]
+        as_text = [n.decode() if isinstance(n, bytes) else str(n)
+                   for n in found.node_names.tolist()]
         assert as_text == [n.decode() for n in wanted.node_names.tolist()]
 
 
@@ -94,8 +108,10 @@ def assert_same(found, wanted, split=True, names=True):
 def test_npz(graph):
     found = there_and_back("npz", graph)
     assert_same(found, graph)
-    few = isinstance(graph.features, SparseRows) and len(graph.features.indices) <= 0.2 * graph.n_nodes * graph.n_features
-    assert isinstance(found.features, SparseRows) == few, "sparse features stay sparse while they are"
+    few = (isinstance(graph.features, SparseRows)
+           and len(graph.features.indices) <= 0.2 * graph.n_nodes * graph.n_features)
+    assert isinstance(found.features,
+                      SparseRows) == few, "sparse features stay sparse while they are"
 
 
 @_FEW
@@ -141,7 +157,8 @@ def test_mtx(graph):
 
 
 @_FEW
-@given(graphs(directed=False, multilabel=False, n_splits=1, named=False), st.integers(0, 4), st.integers(1, 4))
+@given(graphs(directed=False, multilabel=False, n_splits=1, named=False), st.integers(0, 4),
+       st.integers(1, 4))
 def test_planetoid(graph, n_train, n_test):
     n = graph.n_nodes
     n_train, n_test = min(n_train, n - 1), min(n_test, n - 1)
@@ -174,13 +191,14 @@ def test_every_format_that_is_written_is_tested_here():
 
 @pytest.mark.parametrize("format_name", ["csv", "mtx"])
 @pytest.mark.parametrize("classes", [["tea", "", "milk"], [1, "", 0]])
-def test_columns_of_other_names_are_found_without_being_told(tmp_path, monkeypatch, format_name, classes):
+def test_columns_of_other_names_are_found_without_being_told(tmp_path, monkeypatch, format_name,
+                                                             classes):
     monkeypatch.chdir(tmp_path)
     Path("e.csv").write_text("von,nach\nanna,bob\nbob,carl\n")
     rows = "carl,{},train,1,7,-1\nanna,{},,2,7,-2\nbob,{},val,3,7,-3\n".format(*classes)
     Path("n.csv").write_text("person,kind,use,label,id,age\n" + rows)
-    assert main("import csv e.csv n.csv --edge-columns von,nach --id-column person --label-column kind --split-column use "
-                "-o g.h5".split()) == 0
+    assert main("import csv e.csv n.csv --edge-columns von,nach --id-column person "
+                "--label-column kind --split-column use -o g.h5".split()) == 0
     assert main(["export", "g.h5", "--format", format_name, "-o", "there"]) == 0
     assert main(["import", "there", "-o", "back.h5"]) == 0
     wanted, found = read_graph("g.h5"), read_graph("back.h5")
@@ -190,18 +208,23 @@ def test_columns_of_other_names_are_found_without_being_told(tmp_path, monkeypat
     assert found.extra["feature_names"] == ["feature label", "feature id", "age"]
 
 
-_NAMED = {"node_names": np.arange(41), "extra": {"class_names": ["a", "b", "c"], "feature_names": list("vwxyz")}}
+_NAMED = {"node_names": np.arange(41),
+          "extra": {"class_names": ["a", "b", "c"], "feature_names": list("vwxyz")}}
 
 
 @pytest.mark.parametrize("format_name, changes, lost", [
-    ("csv", _NAMED, None), ("mtx", _NAMED, "ids"), ("npz", _NAMED, "class names, feature names"), ("npz", {}, None),
-    ("npz-gnn-benchmark", {}, "splits"), ("npz-gnn-benchmark", _NAMED, "splits, ids, class names, feature names"),
-    ("npz-heterophilous", _NAMED, "ids, class names, feature names"), ("ogb", _NAMED, "ids, class names, feature names"),
+    ("csv", _NAMED, None), ("mtx", _NAMED, "ids"), ("npz", _NAMED, "class names, feature names"),
+    ("npz", {}, None), ("npz-gnn-benchmark", {}, "splits"),
+    ("npz-gnn-benchmark", _NAMED, "splits, ids, class names, feature names"),
+    ("npz-heterophilous", _NAMED, "ids, class names, feature names"),
+    ("ogb", _NAMED, "ids, class names, feature names"),
     ("dgl-reddit", _NAMED, "class names, feature names"), ("graphsaint", {}, None)])
 def test_what_a_format_does_not_hold_is_said(tmp_path, capsys, format_name, changes, lost):
     write_graph(tmp_path / "g.h5", random_graph(**changes))
-    assert main(["export", str(tmp_path / "g.h5"), "--format", format_name, "-o", str(tmp_path / "there")]) == 0
-    assert capsys.readouterr().err == (f"  note: {format_name} holds no {lost}: not written\n" if lost else "")
+    assert main(["export", str(tmp_path / "g.h5"), "--format", format_name, "-o",
+                 str(tmp_path / "there")]) == 0
+    assert capsys.readouterr().err == (f"  note: {format_name} holds no {lost}: not written\n"
+                                       if lost else "")
 
 
 def test_a_form_that_a_format_cannot_hold_is_refused(tmp_path):
@@ -214,7 +237,8 @@ def test_a_form_that_a_format_cannot_hold_is_refused(tmp_path):
 
 
 @_FEW
-@given(st.integers(1, 40), st.integers(0, 300), st.booleans(), st.integers(0, 1000), st.integers(4, 64))
+@given(st.integers(1, 40), st.integers(0, 300), st.booleans(), st.integers(0, 1000),
+       st.integers(4, 64))
 def test_runs_on_disk_give_the_same_rows(n_nodes, n_edges, undirected, seed, run_keys):
     rng = np.random.default_rng(seed)
     sources, targets = rng.integers(0, n_nodes, (2, n_edges))
@@ -242,7 +266,8 @@ def test_a_streamed_import_is_the_import(tmp_path):
     results = []
     for run_keys in (1 << 24, 100):
         _, draft = read_draft([str(path)])
-        choices = Choices(split=SplitRule("none"), undirected=True, drop_duplicates=True, largest_component=True, run_keys=run_keys)
+        choices = Choices(split=SplitRule("none"), undirected=True, drop_duplicates=True,
+                          largest_component=True, run_keys=run_keys)
         with finished(draft, choices, tmp_path) as (graph, _):
             results.append(graph)
             graph.indices = np.array(graph.indices)

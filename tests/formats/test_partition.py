@@ -1,4 +1,5 @@
-"""Partitions: every node in one part, no part empty, costs counted right, awkward graphs included."""
+"""Partitions: every node in one part, no part empty, costs counted right, awkward graphs
+included."""
 
 import subprocess
 import sys
@@ -80,7 +81,8 @@ def test_training_nodes_of_one_class_are_spread():
 def test_metis_finds_communities(objective):
     metis = statistics(COMMUNITIES, partition_graph(COMMUNITIES, 4, objective=objective))
     random = statistics(COMMUNITIES, partition_graph(COMMUNITIES, 4, "random"))
-    assert metis["edge_cut"] < 0.35 * random["edge_cut"] and metis["halo_rows"] < 0.5 * random["halo_rows"]
+    assert (metis["edge_cut"] < 0.35 * random["edge_cut"]
+            and metis["halo_rows"] < 0.5 * random["halo_rows"])
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -109,7 +111,8 @@ AWKWARD = {
 @pytest.mark.parametrize("shape", AWKWARD)
 @pytest.mark.parametrize("n_nodes", [1, 2, 3, 7, 40])
 def test_awkward_graphs(shape, n_nodes):
-    """Disconnected, isolated, star-shaped, as many parts as nodes: every part has a node, with every choice."""
+    """Disconnected, isolated, star-shaped, as many parts as nodes: every part has a node, with
+    every choice."""
     graph = edges_graph(n_nodes, *AWKWARD[shape](n_nodes))
     for n_parts in {1, 2, 3, 5, n_nodes // 2, n_nodes - 1, n_nodes} & set(range(1, n_nodes + 1)):
         for method in METHODS:
@@ -123,11 +126,15 @@ def test_awkward_graphs(shape, n_nodes):
 def test_random_graphs(data):
     """Any graph, directed or not: all parts are there, and the halo is what counting finds."""
     n_nodes = data.draw(st.integers(1, 60))
-    edges = data.draw(st.lists(st.tuples(st.integers(0, n_nodes - 1), st.integers(0, n_nodes - 1)), max_size=150))
-    graph = edges_graph(n_nodes, *np.array(edges, int).reshape(-1, 2).T, directed=data.draw(st.booleans()))
+    edges = data.draw(st.lists(st.tuples(st.integers(0, n_nodes - 1), st.integers(0, n_nodes - 1)),
+                               max_size=150))
+    graph = edges_graph(n_nodes, *np.array(edges, int).reshape(-1, 2).T,
+                        directed=data.draw(st.booleans()))
     n_parts = data.draw(st.integers(1, n_nodes))
-    parts = partition_graph(graph, n_parts, data.draw(st.sampled_from(METHODS)), data.draw(st.sampled_from(OBJECTIVES)),
-                            data.draw(st.sampled_from(BALANCES)), seed=data.draw(st.integers(0, 2 ** 40)))
+    parts = partition_graph(graph, n_parts, data.draw(st.sampled_from(METHODS)),
+                            data.draw(st.sampled_from(OBJECTIVES)),
+                            data.draw(st.sampled_from(BALANCES)),
+                            seed=data.draw(st.integers(0, 2 ** 40)))
     assert set(parts) == set(range(n_parts))
     assert statistics(graph, parts)["halo_rows"] == counted(graph, parts)[1]
 
@@ -144,7 +151,8 @@ def test_metis_says_nothing_on_tiny_graphs():
                 for n_parts in range(1, n_nodes + 1):
                     partition_graph(graph, n_parts, balance="edges")
         """
-    run = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": ":".join(sys.path)}, capture_output=True)
+    run = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": ":".join(sys.path)},
+                         capture_output=True)
     assert (run.returncode, run.stdout, run.stderr) == (0, b"", b"")
 
 
@@ -154,7 +162,8 @@ def test_more_parts_than_nodes(n_parts):
         partition_graph(random_graph(), n_parts)
 
 
-@pytest.mark.parametrize("settings", [dict(method="magic"), dict(objective="beauty"), dict(balance="mood")])
+@pytest.mark.parametrize("settings",
+                         [dict(method="magic"), dict(objective="beauty"), dict(balance="mood")])
 def test_unknown_choices(settings):
     with pytest.raises(ConfigError, match="known are"):
         partition_graph(random_graph(), 2, **settings)
@@ -206,7 +215,8 @@ def test_orders_bring_neighbours_together(method, monkeypatch):
         return np.abs(place[csr.row_numbers(graph.indptr)] - place[graph.indices]).mean()
 
     parts = np.zeros(1600, np.int32)
-    assert distance(local_order(graph, parts, method)) < 0.5 * distance(local_order(graph, parts, "none"))
+    assert distance(local_order(graph, parts,
+                                method)) < 0.5 * distance(local_order(graph, parts, "none"))
 
 
 def test_unknown_order():
@@ -220,8 +230,8 @@ def test_divide_keeps_settings_and_costs(method, tmp_path):
     costs = divide(graph, tmp_path / "p.h5", 3, balance="edges", reorder=method, seed=5)
     facts = header(tmp_path / "p.h5")
     assert verify(tmp_path / "p.h5") == [] and facts["source_uuid"] == "the-graph"
-    assert {"method": "metis", "objective": "volume", "balance": "edges", "reorder": method, "seed": 5,
-            "n_parts": 3}.items() <= facts["settings"].items()
+    assert {"method": "metis", "objective": "volume", "balance": "edges", "reorder": method,
+            "seed": 5, "n_parts": 3}.items() <= facts["settings"].items()
     assert facts["settings"]["statistics"]["halo_rows"] == costs["halo_rows"]
     assert sum(read_part(tmp_path / "p.h5", rank, 3).n_owned for rank in range(3)) == 100
     np.testing.assert_array_equal(read_graph(tmp_path / "p.h5").indices, graph.indices)

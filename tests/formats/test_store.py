@@ -55,7 +55,8 @@ def test_pieces_do_not_show(graph, tmp_path, monkeypatch):
     write("pieces")
     for suffix in (".h5", "-p.h5"):
         assert verify(tmp_path / f"pieces{suffix}") == []
-        assert header(tmp_path / f"pieces{suffix}")["checksum"] == header(tmp_path / f"whole{suffix}")["checksum"]
+        assert header(tmp_path / f"pieces{suffix}")["checksum"] == header(
+            tmp_path / f"whole{suffix}")["checksum"]
 
 
 def test_header_tells_all(tmp_path):
@@ -64,9 +65,10 @@ def test_header_tells_all(tmp_path):
     write_graph(path, graph, command="hpcgcn something", settings={"a": 1})
     found = header(path)
     assert kind(path) == found["kind"] == "graph"
-    wanted = dict(format="hpcgcn-graph", version=1, n_nodes=41, n_edges=graph.n_edges, n_features=4, n_classes=3,
-                  n_parts=1, n_splits=1, multilabel=False, directed=False, sparse_features=False,
-                  feature_dtype="float16", command="hpcgcn something", source="here", settings={"a": 1})
+    wanted = dict(format="hpcgcn-graph", version=1, n_nodes=41, n_edges=graph.n_edges, n_features=4,
+                  n_classes=3, n_parts=1, n_splits=1, multilabel=False, directed=False,
+                  sparse_features=False, feature_dtype="float16", command="hpcgcn something",
+                  source="here", settings={"a": 1})
     assert {name: found[name] for name in wanted} == wanted
     assert found["creator"].startswith("hpcgcn ")
     assert found["split_counts"][0]["train"] == np.count_nonzero(graph.split == 1)
@@ -80,7 +82,8 @@ def test_a_double_is_stored_as_a_single(tmp_path):
 
 
 def test_parts_cover_exactly_the_graph(graph, tmp_path):
-    """All parts together, renumbered to original ids, are the graph: every edge, feature, label and split."""
+    """All parts together, renumbered to original ids, are the graph: every edge, feature, label and
+    split."""
     path = tmp_path / "p.h5"
     parts, n_parts = assignment_of(graph)
     write_partition(path, graph, parts, settings={"n_parts": n_parts})
@@ -90,9 +93,11 @@ def test_parts_cover_exactly_the_graph(graph, tmp_path):
     np.testing.assert_array_equal(np.sort(original), np.arange(graph.n_nodes))
     for rank, part in enumerate(pieces):
         assert (parts[part.original_ids] == rank).all()
-        assert (part.n_parts, part.n_nodes, part.n_classes) == (n_parts, graph.n_nodes, graph.n_classes)
+        assert (part.n_parts, part.n_nodes, part.n_classes) == (n_parts, graph.n_nodes,
+                                                                graph.n_classes)
         assert part.directed == graph.directed and part.multilabel == graph.multilabel
-        np.testing.assert_array_equal(dense(part.features), dense(graph.features)[part.original_ids])
+        np.testing.assert_array_equal(dense(part.features),
+                                      dense(graph.features)[part.original_ids])
         np.testing.assert_array_equal(part.labels, graph.labels[part.original_ids])
         np.testing.assert_array_equal(part.split, graph.split[0, part.original_ids])
         for row, node in enumerate(part.original_ids):
@@ -103,7 +108,8 @@ def test_parts_cover_exactly_the_graph(graph, tmp_path):
 
 
 def test_partition_is_self_contained(graph, tmp_path):
-    """The graph comes back from the partition file alone, in its first order, and remembers where it came from."""
+    """The graph comes back from the partition file alone, in its first order, and remembers where
+    it came from."""
     write_graph(tmp_path / "g.h5", graph)
     parts, n_parts = assignment_of(graph)
     write_partition(tmp_path / "p.h5", read_graph(tmp_path / "g.h5"), parts, settings={})
@@ -129,7 +135,8 @@ def test_order_within_parts(tmp_path):
 def test_any_split_can_be_read(tmp_path):
     graph = VARIETIES["splits"]
     write_partition(tmp_path / "p.h5", graph, np.zeros(graph.n_nodes, int), settings={})
-    np.testing.assert_array_equal(read_part(tmp_path / "p.h5", 0, 1, split_index=7).split, graph.split[7])
+    np.testing.assert_array_equal(read_part(tmp_path / "p.h5", 0, 1, split_index=7).split,
+                                  graph.split[7])
     with pytest.raises(ConfigError, match="splits 0..9"):
         read_part(tmp_path / "p.h5", 0, 1, split_index=10)
 
@@ -150,15 +157,16 @@ def test_a_rank_reads_only_its_slices(tmp_path, monkeypatch):
 
     monkeypatch.setattr(h5py.Dataset, "__getitem__", counting)
     part = read_part(tmp_path / "p.h5", 3, 8)
-    assert largest == {"/offsets": 9, "/indptr": 51, "/indices": len(part.indices), "/features": 50 * 5,
-                       "/labels": 50, "/split": 50, "/original_ids": 50}
+    assert largest == {"/offsets": 9, "/indptr": 51, "/indices": len(part.indices),
+                       "/features": 50 * 5, "/labels": 50, "/split": 50, "/original_ids": 50}
 
 
 @pytest.mark.parametrize("n_parts", [1, 2, 4, 100])
 def test_part_file_for_another_number_of_ranks(n_parts, tmp_path):
     graph = random_graph()
     write_partition(tmp_path / "p.h5", graph, assignment_of(graph)[0], settings={})
-    with pytest.raises(FileError, match=f"has 3 parts, but {n_parts} ranks.*start 3 ranks.*-n {n_parts}"):
+    with pytest.raises(FileError,
+                       match=f"has 3 parts, but {n_parts} ranks.*start 3 ranks.*-n {n_parts}"):
         read_part(tmp_path / "p.h5", 0, n_parts)
 
 

@@ -1,4 +1,5 @@
-"""Weights of PyG and DGL models in and out: names, layouts, logits on 1 and 3 ranks, and files that are refused."""
+"""Weights of PyG and DGL models in and out: names, layouts, logits on 1 and 3 ranks, and files that
+are refused."""
 
 import os
 import sys
@@ -25,8 +26,9 @@ LAYERS, HIDDEN, FEATURES, CLASSES, ALPHA, THETA = 3, 8, 5, 3, 0.2, 0.7
 
 @pytest.fixture(scope="module")
 def graph():
-    return random_graph(n_nodes=60, n_edges=150, seed=4, features=np.random.default_rng(0).normal(size=(60, FEATURES))
-                        .astype(np.float32), labels=np.arange(60, dtype=np.int32) % CLASSES, split=np.ones((1, 60), np.uint8))
+    return random_graph(n_nodes=60, n_edges=150, seed=4, features=np.random.default_rng(0).normal(
+        size=(60, FEATURES)).astype(np.float32), labels=np.arange(60, dtype=np.int32) % CLASSES,
+                        split=np.ones((1, 60), np.uint8))
 
 
 @pytest.fixture(scope="module")
@@ -45,14 +47,17 @@ def pyg_model(kind, seed=0):
         def __init__(self):
             super().__init__()
             if kind == "gcnii":
-                self.lins = torch.nn.ModuleList([torch.nn.Linear(FEATURES, HIDDEN), torch.nn.Linear(HIDDEN, CLASSES)])
-                self.convs = torch.nn.ModuleList([nn.GCN2Conv(HIDDEN, ALPHA, THETA, layer) for layer in range(1, LAYERS + 1)])
+                self.lins = torch.nn.ModuleList([torch.nn.Linear(FEATURES, HIDDEN),
+                                                 torch.nn.Linear(HIDDEN, CLASSES)])
+                self.convs = torch.nn.ModuleList([nn.GCN2Conv(HIDDEN, ALPHA, THETA, layer)
+                                                  for layer in range(1, LAYERS + 1)])
                 return
             widths = [FEATURES, *[HIDDEN] * (LAYERS - 1), CLASSES]
             layer = nn.GCNConv if kind == "gcn" else nn.SAGEConv
             self.convs = torch.nn.ModuleList([layer(a, b) for a, b in zip(widths, widths[1:])])
             if kind == "sage":
-                self.norms = torch.nn.ModuleList([torch.nn.LayerNorm(HIDDEN) for _ in range(LAYERS - 1)])
+                self.norms = torch.nn.ModuleList([torch.nn.LayerNorm(HIDDEN)
+                                                  for _ in range(LAYERS - 1)])
 
         def forward(self, x, edges):
             if kind == "gcnii":
@@ -98,9 +103,11 @@ def test_a_pyg_model_gives_its_logits_here(kind, graph, graph_file, tmp_path):
     from safetensors.torch import save_file
     model = pyg_model(kind)
     save_file(model.state_dict(), tmp_path / "w.safetensors")
-    command = ["predict", "--weights", str(tmp_path / "w.safetensors"), str(graph_file), "--what", "logits", *constants(kind)]
+    command = ["predict", "--weights", str(tmp_path / "w.safetensors"), str(graph_file), "--what",
+               "logits", *constants(kind)]
     assert main([*command, "-o", str(tmp_path / "one.h5")]) == 0
-    launch(3, [sys.executable, "-m", "hpcgcn", *command, "-o", str(tmp_path / "three.h5")], timeout=120).check()
+    launch(3, [sys.executable, "-m", "hpcgcn", *command, "-o", str(tmp_path / "three.h5")],
+           timeout=120).check()
     wanted = pyg_logits(model, graph)
     assert np.abs(wanted).max() > 0.1
     assert_close(predicted(tmp_path / "one.h5"), wanted)
@@ -112,25 +119,30 @@ def test_a_model_trained_here_gives_its_logits_in_pyg(kind, graph, graph_file, t
     import torch
     from safetensors.torch import load_file
     model = pyg_model(kind)
-    settings = ["--model", kind, "--layers", str(LAYERS), "--hidden", str(HIDDEN), "--alpha", str(ALPHA), "--lambda", str(THETA),
-                "--epochs", "5", "--output", str(tmp_path), "--name", "run", "--quiet", "--precompute", "no"]
-    launch(3, [sys.executable, "-m", "hpcgcn", "train", str(graph_file), *settings], timeout=120).check()
+    settings = ["--model", kind, "--layers", str(LAYERS), "--hidden", str(HIDDEN), "--alpha",
+                str(ALPHA), "--lambda", str(THETA), "--epochs", "5", "--output", str(tmp_path),
+                "--name", "run", "--quiet", "--precompute", "no"]
+    launch(3, [sys.executable, "-m", "hpcgcn", "train", str(graph_file), *settings],
+           timeout=120).check()
     run, weights = str(tmp_path / "run"), str(tmp_path / "w.safetensors")
     assert main(["weights", "export", run, "-o", weights, "--which", "last"]) == 0
     model.load_state_dict(load_file(weights), strict=True)
     wanted = pyg_logits(model, graph)
     command = ["predict", run, str(graph_file), "--which", "last", "--what", "logits", "-o"]
     assert main([*command, str(tmp_path / "p.h5")]) == 0
-    launch(3, [sys.executable, "-m", "hpcgcn", *command, str(tmp_path / "three.h5")], timeout=120).check()
+    launch(3, [sys.executable, "-m", "hpcgcn", *command, str(tmp_path / "three.h5")],
+           timeout=120).check()
     assert_close(predicted(tmp_path / "p.h5"), wanted)
     assert_close(predicted(tmp_path / "three.h5"), wanted)
-    # And home again: the file's own notes bring alpha and lambda along; a torch file needs them said.
+    # And home again: the file's own notes bring alpha and lambda along; a torch file needs them
+    # said.
     assert main(["weights", "import", weights, "-o", str(tmp_path / "again")]) == 0
-    assert main(["predict", str(tmp_path / "again"), str(graph_file), "--what", "logits", "-o", str(tmp_path / "q.h5")]) == 0
+    assert main(["predict", str(tmp_path / "again"), str(graph_file), "--what", "logits", "-o",
+                 str(tmp_path / "q.h5")]) == 0
     assert_close(predicted(tmp_path / "q.h5"), wanted)
     torch.save(model.state_dict(), tmp_path / "w.pt")
-    assert main(["predict", "--weights", str(tmp_path / "w.pt"), str(graph_file), "--what", "logits", "-o", str(tmp_path / "r.h5"),
-                 *constants(kind)]) == 0
+    assert main(["predict", "--weights", str(tmp_path / "w.pt"), str(graph_file), "--what",
+                 "logits", "-o", str(tmp_path / "r.h5"), *constants(kind)]) == 0
     assert_close(predicted(tmp_path / "r.h5"), wanted)
 
 
@@ -138,13 +150,16 @@ def test_a_model_trained_here_gives_its_logits_in_pyg(kind, graph, graph_file, t
 def test_a_dgl_model_gives_its_logits_here(kind, graph, graph_file, tmp_path):
     dgl = pytest.importorskip("dgl", reason="DGL is not installed")
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    shape = Shape(kind, FEATURES, CLASSES, LAYERS, HIDDEN, alpha=ALPHA, lambda_=THETA, self_loops=kind != "sage")
+    shape = Shape(kind, FEATURES, CLASSES, LAYERS, HIDDEN, alpha=ALPHA, lambda_=THETA,
+                  self_loops=kind != "sage")
     parameters = random_parameters(shape)
     write_weights(tmp_path / "w.safetensors", "dgl", shape, parameters)
-    assert main(["predict", "--weights", str(tmp_path / "w.safetensors"), str(graph_file), "--what", "logits",
-                 "-o", str(tmp_path / "p.h5")]) == 0
-    edges = [torch.from_numpy(np.array(ends, np.int64)) for ends in (graph.indices, row_numbers(graph.indptr))]
-    wanted = dgl_logits(dgl, torch, kind, to_theirs("dgl", shape, parameters), edges, torch.from_numpy(graph.features))
+    assert main(["predict", "--weights", str(tmp_path / "w.safetensors"), str(graph_file), "--what",
+                 "logits", "-o", str(tmp_path / "p.h5")]) == 0
+    edges = [torch.from_numpy(np.array(ends, np.int64))
+             for ends in (graph.indices, row_numbers(graph.indptr))]
+    wanted = dgl_logits(dgl, torch, kind, to_theirs("dgl", shape, parameters), edges,
+                        torch.from_numpy(graph.features))
     assert_close(predicted(tmp_path / "p.h5"), wanted)
 
 
@@ -153,13 +168,17 @@ def dgl_logits(dgl, torch, kind, tensors, edges, x):
     made = dgl.graph(tuple(edges), num_nodes=len(x))
     made = made if kind == "sage" else dgl.add_self_loop(made)
     widths = [FEATURES, *[HIDDEN] * (LAYERS - 1), CLASSES]
-    layers = {"gcn": lambda a, b, k: dgl.nn.GraphConv(a, b), "sage": lambda a, b, k: dgl.nn.SAGEConv(a, b, "mean"),
+    layers = {"gcn": lambda a, b, k: dgl.nn.GraphConv(a, b),
+              "sage": lambda a, b, k: dgl.nn.SAGEConv(a, b, "mean"),
               "gcnii": lambda a, b, k: dgl.nn.GCN2Conv(HIDDEN, k, ALPHA, THETA)}
     stack = torch.nn.Module()
-    stack.layers = torch.nn.ModuleList([layers[kind](a, b, k) for k, (a, b) in enumerate(zip(widths, widths[1:]), 1)])
+    stack.layers = torch.nn.ModuleList([layers[kind](a, b, k)
+                                        for k, (a, b) in enumerate(zip(widths, widths[1:]), 1)])
     if kind == "gcnii":
-        stack.lins = torch.nn.ModuleList([torch.nn.Linear(FEATURES, HIDDEN), torch.nn.Linear(HIDDEN, CLASSES)])
-    stack.load_state_dict({name: torch.from_numpy(value) for name, value in tensors.items()}, strict=True)
+        stack.lins = torch.nn.ModuleList([torch.nn.Linear(FEATURES, HIDDEN),
+                                          torch.nn.Linear(HIDDEN, CLASSES)])
+    stack.load_state_dict({name: torch.from_numpy(value) for name, value in tensors.items()},
+                          strict=True)
     with torch.no_grad():
         if kind == "gcnii":
             x = first = stack.lins[0](x).relu()
@@ -174,12 +193,16 @@ def dgl_logits(dgl, torch, kind, tensors, edges, x):
 
 def random_parameters(shape):
     rng = np.random.default_rng(1)
-    return {spec.name: rng.normal(size=spec.shape).astype(np.float32) for spec in parameter_specs(shape)}
+    return {spec.name: rng.normal(size=spec.shape).astype(np.float32)
+            for spec in parameter_specs(shape)}
 
 
-SHAPES = {"gcn": Shape("gcn", 5, 3, 12, 8), "gcn-norm": Shape("gcn", 5, 3, 3, 8, norm=True), "one-layer": Shape("gcn", 5, 3, 1, 1),
-          "gcn-linear": Shape("gcn", 5, 3, 4, 8, linear_layers=2), "sage": Shape("sage", 5, 3, 3, 8, norm=True, self_loops=False),
-          "sage-linear": Shape("sage", 5, 3, 4, 8, linear_layers=1, self_loops=False), "gcnii": Shape("gcnii", 5, 3, 11, 8),
+SHAPES = {"gcn": Shape("gcn", 5, 3, 12, 8), "gcn-norm": Shape("gcn", 5, 3, 3, 8, norm=True),
+          "one-layer": Shape("gcn", 5, 3, 1, 1),
+          "gcn-linear": Shape("gcn", 5, 3, 4, 8, linear_layers=2),
+          "sage": Shape("sage", 5, 3, 3, 8, norm=True, self_loops=False),
+          "sage-linear": Shape("sage", 5, 3, 4, 8, linear_layers=1, self_loops=False),
+          "gcnii": Shape("gcnii", 5, 3, 11, 8),
           "square": Shape("gcn", 8, 8, 2, 8), "resgcn": Shape("resgcn", 5, 3, 3, 8)}
 
 
@@ -192,8 +215,9 @@ def test_there_and_back(name, framework, tmp_path):
     parameters = random_parameters(shape)
     write_weights(tmp_path / "w.safetensors", framework, shape, parameters)
     found, metadata = read_weights(tmp_path / "w.safetensors")
-    assert (found.shape.model, found.shape.layers, found.shape.hidden, found.shape.norm, found.shape.linear_layers) == (
-        shape.model, shape.layers, shape.hidden, shape.norm, shape.linear_layers)
+    assert (found.shape.model, found.shape.layers, found.shape.hidden, found.shape.norm,
+            found.shape.linear_layers) == (
+                shape.model, shape.layers, shape.hidden, shape.norm, shape.linear_layers)
     assert list(found.parameters) == [spec.name for spec in parameter_specs(shape)]
     for key, value in parameters.items():
         np.testing.assert_array_equal(found.parameters[key], value)
@@ -211,8 +235,10 @@ def test_files_that_are_refused(tmp_path, graph_file, capsys):
     path.write_bytes(whole)
     assert main(["predict", str(graph_file), "-o", str(tmp_path / "p.h5")]) == 2
     assert "--weights" in capsys.readouterr().err
-    write_weights(path, "pyg", Shape("gcn", 99, 3, 2, 4), random_parameters(Shape("gcn", 99, 3, 2, 4)))
-    assert main(["predict", "--weights", str(path), str(graph_file), "-o", str(tmp_path / "p.h5")]) == 2
+    write_weights(path, "pyg", Shape("gcn", 99, 3, 2, 4),
+                  random_parameters(Shape("gcn", 99, 3, 2, 4)))
+    assert main(["predict", "--weights", str(path), str(graph_file), "-o",
+                 str(tmp_path / "p.h5")]) == 2
     assert "99 features" in capsys.readouterr().err
     with pytest.raises(ConfigError, match="hpcgcn"):
         write_weights(path, "dgl", SHAPES["resgcn"], random_parameters(SHAPES["resgcn"]))
@@ -222,7 +248,8 @@ def test_files_that_are_refused(tmp_path, graph_file, capsys):
     "alpha": "1", "lambda": "1", "self_loops": "yes", "linear_layers": "0", "framework": "jax"}])
 def test_damaged_notes(tmp_path, capsys, notes):
     from safetensors.numpy import save_file
-    save_file({"conv1.weight": np.ones((5, 3), np.float32)}, tmp_path / "w.safetensors", {"format": "hpcgcn weights 1", **notes})
+    save_file({"conv1.weight": np.ones((5, 3), np.float32)}, tmp_path / "w.safetensors",
+              {"format": "hpcgcn weights 1", **notes})
     assert main(["weights", "import", str(tmp_path / "w.safetensors")]) == 2
     assert "notes are damaged" in capsys.readouterr().err
 
@@ -230,7 +257,8 @@ def test_damaged_notes(tmp_path, capsys, notes):
 def test_exported_files_can_be_read_by_others(tmp_path):
     before = os.umask(0o022)
     try:
-        write_weights(tmp_path / "w.safetensors", "pyg", SHAPES["gcn"], random_parameters(SHAPES["gcn"]))
+        write_weights(tmp_path / "w.safetensors", "pyg", SHAPES["gcn"],
+                      random_parameters(SHAPES["gcn"]))
     finally:
         os.umask(before)
     assert (tmp_path / "w.safetensors").stat().st_mode & 0o777 == 0o644
@@ -238,7 +266,8 @@ def test_exported_files_can_be_read_by_others(tmp_path):
 
 def test_weights_into_a_folder_that_is_not_there(tmp_path):
     with pytest.raises(FileError, match="there is no folder"):
-        write_weights(tmp_path / "no" / "w.safetensors", "pyg", SHAPES["gcn"], random_parameters(SHAPES["gcn"]))
+        write_weights(tmp_path / "no" / "w.safetensors", "pyg", SHAPES["gcn"],
+                      random_parameters(SHAPES["gcn"]))
 
 
 def test_no_pickle_among_weights(tmp_path, capsys):
@@ -256,24 +285,30 @@ def test_predictions_carry_the_users_ids(tmp_path):
     (tmp_path / "edges.csv").write_text("anna,bob\nbob,carl\ncarl,anna\ndora,anna\n")
     (tmp_path / "nodes.csv").write_text("person,label,split,x,y\ndora,tea,train,1,0\nanna,tea,train,1,0\nbob,coffee,train,0,1\ncarl,coffee,val,0,1\n")
     graph, run = str(tmp_path / "g.h5"), str(tmp_path / "runs" / "r")
-    assert main(["import", "csv", str(tmp_path / "edges.csv"), str(tmp_path / "nodes.csv"), "-o", graph, "--id-column", "person",
-                 "--undirected"]) == 0
-    assert main(["train", graph, "--epochs", "30", "--output", str(tmp_path / "runs"), "--name", "r", "--quiet", "--model", "gcn"]) == 0
+    assert main(["import", "csv", str(tmp_path / "edges.csv"), str(tmp_path / "nodes.csv"), "-o",
+                 graph, "--id-column", "person", "--undirected"]) == 0
+    assert main(["train", graph, "--epochs", "30", "--output", str(tmp_path / "runs"), "--name",
+                 "r", "--quiet", "--model", "gcn"]) == 0
     assert main(["predict", run, graph, "-o", str(tmp_path / "p.csv")]) == 0
     rows = [line.split(",") for line in (tmp_path / "p.csv").read_text().splitlines()]
-    assert rows[0] == ["person", "class"] and [row[0] for row in rows[1:]] == ["dora", "anna", "bob", "carl"]
+    assert rows[0] == ["person",
+                       "class"] and [row[0] for row in rows[1:]] == ["dora", "anna", "bob", "carl"]
     assert {row[1] for row in rows[1:]} <= {"tea", "coffee"}
     assert main(["predict", run, graph, "-o", str(tmp_path / "l.csv"), "--what", "logits"]) == 0
     assert (tmp_path / "l.csv").read_text().startswith("person,logits:coffee,logits:tea\n")
-    assert main(["partition", graph, "-n", "1", "-o", str(tmp_path / "part.h5"), "--method", "random"]) == 0
+    assert main(["partition", graph, "-n", "1", "-o", str(tmp_path / "part.h5"), "--method",
+                 "random"]) == 0
     assert main(["predict", run, str(tmp_path / "part.h5"), "-o", str(tmp_path / "p.h5")]) == 0
     with h5py.File(tmp_path / "p.h5") as file:
         assert file["node_names"][...].tolist() == [b"dora", b"anna", b"bob", b"carl"]
 
 
 def test_runs_export_what_they_hold(graph_file, tmp_path):
-    assert main(["train", str(graph_file), "--epochs", "2", "--output", str(tmp_path), "--name", "run", "--quiet", "--layers", "2"]) == 0
+    assert main(["train", str(graph_file), "--epochs", "2", "--output", str(tmp_path), "--name",
+                 "run", "--quiet", "--layers", "2"]) == 0
     _, shape, parameters = run_parameters(str(tmp_path / "run"), "last")
-    assert shape.model == "sage" and shape.norm and (shape.n_features, shape.n_classes) == (FEATURES, CLASSES)
+    assert shape.model == "sage" and shape.norm and (shape.n_features,
+                                                     shape.n_classes) == (FEATURES, CLASSES)
     with h5py.File(tmp_path / "run" / "checkpoints" / "epoch-000002" / "model.h5") as file:
-        np.testing.assert_array_equal(np.concatenate([value.ravel() for value in parameters.values()]), file["parameters"][...])
+        np.testing.assert_array_equal(np.concatenate(
+            [value.ravel() for value in parameters.values()]), file["parameters"][...])

@@ -1,4 +1,5 @@
-"""Weight files as people have them: which model they hold, what is refused, and graphs that have no labels."""
+"""Weight files as people have them: which model they hold, what is refused, and graphs that have no
+labels."""
 
 import h5py
 import numpy as np
@@ -18,8 +19,9 @@ FEATURES, HIDDEN, CLASSES = 5, 8, 3
 
 def graph_file(tmp_path, directed=False, labelled=True):
     labels = np.arange(40, dtype=np.int32) % CLASSES if labelled else np.full(40, -1, np.int32)
-    graph = random_graph(n_nodes=40, n_edges=90, seed=3, directed=directed, labels=labels, n_classes=CLASSES if labelled else 1,
-                         features=np.random.default_rng(0).normal(size=(40, FEATURES)).astype(np.float32),
+    graph = random_graph(n_nodes=40, n_edges=90, seed=3, directed=directed, labels=labels,
+                         n_classes=CLASSES if labelled else 1, features=np.random.default_rng(
+                             0).normal(size=(40, FEATURES)).astype(np.float32),
                          split=np.full((1, 40), int(labelled), np.uint8))
     write_graph(tmp_path / "g.h5", graph)
     return graph, str(tmp_path / "g.h5")
@@ -32,16 +34,19 @@ def predict(tmp_path, weights, graph, *flags):
         return file["logits"][...]
 
 
-# -- models of PyG with a head ----------------------------------------------------------------------------------------
+# -- models of PyG with a head ---------------------------------------------------------------------
 def head_model(kind):
-    """Models that end in a plain linear layer, as PyG's users write them; forward applies ReLU between all layers."""
+    """Models that end in a plain linear layer, as PyG's users write them; forward applies ReLU
+    between all layers."""
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     nn = pytest.importorskip("torch_geometric.nn", reason="PyG is not installed")
     if kind in ("GCN", "GraphSAGE"):
         return getattr(nn, kind)(FEATURES, HIDDEN, 2, CLASSES, jk="last")
     layer, names, head, wrapped = {
-        "lin": (nn.GCNConv, ("conv1", "conv2"), "lin", False), "wrapped": (nn.GCNConv, ("conv1", "conv2"), "lin", True),
-        "bare": (nn.GCNConv, ("conv1", "conv2"), "lin", True), "sage": (nn.SAGEConv, ("sage1", "sage2"), "classifier", False),
+        "lin": (nn.GCNConv, ("conv1", "conv2"), "lin", False),
+        "wrapped": (nn.GCNConv, ("conv1", "conv2"), "lin", True),
+        "bare": (nn.GCNConv, ("conv1", "conv2"), "lin", True),
+        "sage": (nn.SAGEConv, ("sage1", "sage2"), "classifier", False),
         "classifier": (nn.GCNConv, ("conv1", "conv2"), "classifier", False)}[kind]
 
     class Model(torch.nn.Module):
@@ -66,7 +71,8 @@ def head_model(kind):
     return Wrapper() if wrapped else Model()
 
 
-@pytest.mark.parametrize("kind", ["GCN", "GraphSAGE", "lin", "wrapped", "bare", "sage", "classifier"])
+@pytest.mark.parametrize("kind",
+                         ["GCN", "GraphSAGE", "lin", "wrapped", "bare", "sage", "classifier"])
 def test_a_linear_head(tmp_path, kind):
     model = head_model(kind).eval()
     import torch
@@ -75,26 +81,30 @@ def test_a_linear_head(tmp_path, kind):
     graph, path = graph_file(tmp_path)
     torch.save({"model_state_dict": model.state_dict(), "epoch": 3}, tmp_path / "w.pt")
     with torch.no_grad():
-        wanted = model(torch.from_numpy(graph.features),
-                       torch.from_numpy(np.stack([graph.indices.astype(np.int64), row_numbers(graph.indptr)]))).numpy()
-    np.testing.assert_allclose(predict(tmp_path, tmp_path / "w.pt", path), wanted, atol=1e-4 * np.abs(wanted).max())
+        wanted = model(torch.from_numpy(graph.features), torch.from_numpy(
+            np.stack([graph.indices.astype(np.int64), row_numbers(graph.indptr)]))).numpy()
+    np.testing.assert_allclose(predict(tmp_path, tmp_path / "w.pt", path), wanted,
+                               atol=1e-4 * np.abs(wanted).max())
 
 
-# -- names ------------------------------------------------------------------------------------------------------------
+# -- names -----------------------------------------------------------------------------------------
 def test_names_of_hand_written_models():
     rng = np.random.default_rng(0)
     tensors = {f"net.conv{k}.lin.weight": rng.normal(size=(4, 4)) for k in (1, 2, 10)}
     tensors |= {f"net.conv{k}.bias": np.full(4, float(k)) for k in (1, 2, 10)}
     found = from_theirs("w", tensors)
-    assert [found.parameters[f"conv{k}.bias"][0] for k in (1, 2, 3)] == [1, 2, 10], "conv10 comes after conv2"
-    np.testing.assert_array_equal(found.parameters["conv3.weight"], tensors["net.conv10.lin.weight"].T.astype(np.float32))
-    without_bias = from_theirs("w", {"convs.0.lin.weight": np.ones((3, 5)), "convs.1.lin.weight": np.ones((2, 3))})
+    assert [found.parameters[f"conv{k}.bias"][0]
+            for k in (1, 2, 3)] == [1, 2, 10], "conv10 comes after conv2"
+    np.testing.assert_array_equal(found.parameters["conv3.weight"],
+                                  tensors["net.conv10.lin.weight"].T.astype(np.float32))
+    without_bias = from_theirs("w", {"convs.0.lin.weight": np.ones((3, 5)),
+                                     "convs.1.lin.weight": np.ones((2, 3))})
     assert not without_bias.parameters["conv2.bias"].any()
 
 
 def gcn(**changes):
-    tensors = {"convs.0.lin.weight": np.ones((8, 5)), "convs.0.bias": np.ones(8), "convs.1.lin.weight": np.ones((3, 8)),
-               "convs.1.bias": np.ones(3)}
+    tensors = {"convs.0.lin.weight": np.ones((8, 5)), "convs.0.bias": np.ones(8),
+               "convs.1.lin.weight": np.ones((3, 8)), "convs.1.bias": np.ones(3)}
     return {name: value for name, value in {**tensors, **changes}.items() if value is not None}
 
 
@@ -158,33 +168,42 @@ def test_what_is_not_clear_is_refused(tensors, words):
 
 def test_names_of_dgl_tutorials():
     found = from_theirs("w", plain((5, 8), (8, 3), bias=False))
-    assert (found.framework, found.shape.model, found.shape.layers) == ("dgl", "gcn", 2) and not found.parameters["conv2.bias"].any()
-    tensors = plain((8, 8)) | {"conv2.weight": np.full((8, 8), 2.0), "conv10.weight": np.full((8, 8), 10.0)}
-    assert [found[0, 0] for name, found in from_theirs("w", tensors).parameters.items() if name.endswith("weight")] == [1, 2, 10]
-    headed = from_theirs("w", plain((5, 8), (8, 8)) | {"fc.weight": np.arange(24.0).reshape(3, 8), "fc.bias": np.ones(3)})
+    assert (found.framework, found.shape.model,
+            found.shape.layers) == ("dgl", "gcn", 2) and not found.parameters["conv2.bias"].any()
+    tensors = plain((8, 8)) | {"conv2.weight": np.full((8, 8), 2.0),
+                               "conv10.weight": np.full((8, 8), 10.0)}
+    assert [found[0, 0] for name, found in from_theirs("w", tensors).parameters.items()
+            if name.endswith("weight")] == [1, 2, 10]
+    headed = from_theirs("w", plain((5, 8), (8, 8))
+                         | {"fc.weight": np.arange(24.0).reshape(3, 8), "fc.bias": np.ones(3)})
     assert headed.shape.linear_layers == 1 and headed.parameters["conv3.weight"].shape == (8, 3)
 
 
-# -- files ------------------------------------------------------------------------------------------------------------
+# -- files -----------------------------------------------------------------------------------------
 def test_halves_and_files_without_an_ending(tmp_path):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     from safetensors.torch import save_file
     _, path = graph_file(tmp_path)
-    tensors = {"conv1.lin.weight": torch.randn(CLASSES, FEATURES).bfloat16(), "conv1.bias": torch.zeros(CLASSES).bfloat16()}
+    tensors = {"conv1.lin.weight": torch.randn(CLASSES, FEATURES).bfloat16(),
+               "conv1.bias": torch.zeros(CLASSES).bfloat16()}
     save_file(tensors, tmp_path / "half.bin")
     torch.save({name: value.float() for name, value in tensors.items()}, tmp_path / "whole.ckpt")
-    np.testing.assert_array_equal(predict(tmp_path, tmp_path / "half.bin", path), predict(tmp_path, tmp_path / "whole.ckpt", path))
+    np.testing.assert_array_equal(predict(tmp_path, tmp_path / "half.bin", path),
+                                  predict(tmp_path, tmp_path / "whole.ckpt", path))
 
 
-# -- graphs -----------------------------------------------------------------------------------------------------------
+# -- graphs ----------------------------------------------------------------------------------------
 def test_directed_graphs_and_dgls_weights(tmp_path, capsys):
     from safetensors.numpy import save_file
-    save_file({"layers.0.weight": np.ones((FEATURES, CLASSES), np.float32)}, tmp_path / "w.safetensors")
+    save_file({"layers.0.weight": np.ones((FEATURES, CLASSES), np.float32)},
+              tmp_path / "w.safetensors")
     predict(tmp_path, tmp_path / "w.safetensors", graph_file(tmp_path)[1])
     graph = graph_file(tmp_path, directed=True)[1]
-    assert main(["predict", "--weights", str(tmp_path / "w.safetensors"), graph, "-o", str(tmp_path / "q.h5")]) == 2
+    assert main(["predict", "--weights", str(tmp_path / "w.safetensors"), graph, "-o",
+                 str(tmp_path / "q.h5")]) == 2
     assert "out-degree" in capsys.readouterr().err and not (tmp_path / "q.h5").exists()
-    assert main(["weights", "import", str(tmp_path / "w.safetensors"), "-o", str(tmp_path / "run")]) == 0
+    assert main(["weights", "import", str(tmp_path / "w.safetensors"), "-o",
+                 str(tmp_path / "run")]) == 0
     assert "for undirected graphs" in capsys.readouterr().err
 
 
@@ -192,17 +211,23 @@ def test_directed_graphs_and_dgls_weights(tmp_path, capsys):
 def test_graphs_with_fewer_labels_than_the_model(tmp_path, classes):
     """A model is trained where labels are and used where there are none, or not all."""
     graph, path = graph_file(tmp_path)
-    assert main(["train", path, "--epochs", "3", "--output", str(tmp_path), "--name", "run", "--quiet", "--model", "gcn"]) == 0
-    assert main(["predict", str(tmp_path / "run"), path, "--what", "logits", "-o", str(tmp_path / "a.h5")]) == 0
-    graph.labels = np.full(40, -1, np.int32) if classes is None else np.minimum(graph.labels, classes - 1)
+    assert main(["train", path, "--epochs", "3", "--output", str(tmp_path), "--name", "run",
+                 "--quiet", "--model", "gcn"]) == 0
+    assert main(["predict", str(tmp_path / "run"), path, "--what", "logits", "-o",
+                 str(tmp_path / "a.h5")]) == 0
+    graph.labels = np.full(40, -1,
+                           np.int32) if classes is None else np.minimum(graph.labels, classes - 1)
     graph.n_classes = classes or 1
     graph.split = np.full((1, 40), 0 if classes is None else 1, np.uint8)
     write_graph(tmp_path / "few.h5", graph)
-    assert main(["predict", str(tmp_path / "run"), str(tmp_path / "few.h5"), "--what", "logits", "-o", str(tmp_path / "b.h5")]) == 0
-    assert main(["weights", "export", str(tmp_path / "run"), "-o", str(tmp_path / "w.safetensors")]) == 0
+    assert main(["predict", str(tmp_path / "run"), str(tmp_path / "few.h5"), "--what", "logits",
+                 "-o", str(tmp_path / "b.h5")]) == 0
+    assert main(["weights", "export", str(tmp_path / "run"), "-o",
+                 str(tmp_path / "w.safetensors")]) == 0
     with h5py.File(tmp_path / "a.h5") as a, h5py.File(tmp_path / "b.h5") as b:
         np.testing.assert_array_equal(a["logits"][...], b["logits"][...])
-        np.testing.assert_allclose(predict(tmp_path, tmp_path / "w.safetensors", str(tmp_path / "few.h5")), a["logits"][...], atol=1e-5)
+        np.testing.assert_allclose(predict(tmp_path, tmp_path / "w.safetensors",
+                                           str(tmp_path / "few.h5")), a["logits"][...], atol=1e-5)
     assert main(["evaluate", str(tmp_path / "run"), str(tmp_path / "few.h5")]) == 0
 
 
@@ -210,7 +235,8 @@ def test_a_model_of_many_labels_on_a_graph_without(tmp_path):
     graph, path = graph_file(tmp_path)
     graph.labels = (np.arange(120).reshape(40, CLASSES) % 2).astype(np.uint8)
     write_graph(path, graph)
-    assert main(["train", path, "--epochs", "3", "--output", str(tmp_path), "--name", "run", "--quiet"]) == 0
+    assert main(["train", path, "--epochs", "3", "--output", str(tmp_path), "--name", "run",
+                 "--quiet"]) == 0
     bare = graph_file(tmp_path, labelled=False)[1]
     assert main(["predict", str(tmp_path / "run"), bare, "-o", str(tmp_path / "p.h5")]) == 0
     with h5py.File(tmp_path / "p.h5") as file:

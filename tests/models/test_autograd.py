@@ -18,7 +18,8 @@ def setup(graph_changes, settings):
 
 
 def compare(trainer, oracle, epoch: int, tolerance: float):
-    """One pass of both; logits of training nodes, loss and each gradient must agree relative to its largest entry."""
+    """One pass of both; logits of training nodes, loss and each gradient must agree relative to its
+    largest entry."""
     trainer.engine.train_pass(epoch + 1)                 # what it leaves behind must not matter
     loss = trainer.engine.train_pass(epoch) / trainer.engine.labels.n_train
     logits = oracle.logits(epoch)
@@ -27,7 +28,8 @@ def compare(trainer, oracle, epoch: int, tolerance: float):
     local = trainer.engine.local
     found = trainer.backend.to_host(trainer.engine.model.logits.value)
     scale, wanted = logits.abs().max().item(), logits.detach().numpy()[local.order]
-    np.testing.assert_allclose(found[local.trains], wanted[local.trains], atol=tolerance * scale, rtol=0)
+    np.testing.assert_allclose(found[local.trains], wanted[local.trains], atol=tolerance * scale,
+                               rtol=0)
     assert loss == pytest.approx(expected.item(), rel=tolerance)
     for name, parameter in trainer.parameters.by_name.items():
         wanted = oracle.p[name].grad.numpy()
@@ -49,7 +51,8 @@ def test_native_kernels_agree_with_autograd(name):
     if not usable:
         pytest.skip(reason)
     graph_changes, settings = CASES[name]
-    compare(*setup(graph_changes, settings | {"backend": "native", "dtype": "float32"}), epoch=1, tolerance=1e-4)
+    compare(*setup(graph_changes, settings | {"backend": "native", "dtype": "float32"}), epoch=1,
+            tolerance=1e-4)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -58,7 +61,8 @@ def test_evaluation_has_no_dropout(name):
     trainer.engine.train_pass(0)
     oracle.config = oracle.config.replace(dropout=0.0)
     wanted = oracle.logits(0).detach().numpy()[trainer.engine.local.order]
-    np.testing.assert_allclose(trainer.engine.evaluate(), wanted, atol=1e-11 * np.abs(wanted).max(), rtol=0)
+    np.testing.assert_allclose(trainer.engine.evaluate(), wanted, atol=1e-11 * np.abs(wanted).max(),
+                               rtol=0)
 
 
 def expected_rate(config, epoch: int) -> float:
@@ -67,7 +71,8 @@ def expected_rate(config, epoch: int) -> float:
         return config.lr * (epoch + 1) / config.warmup
     if config.lr_schedule == "constant":
         return config.lr
-    return config.lr / 2 * (1 + math.cos(math.pi * (epoch - config.warmup) / (config.epochs - config.warmup)))
+    return config.lr / 2 * (
+        1 + math.cos(math.pi * (epoch - config.warmup) / (config.epochs - config.warmup)))
 
 
 def weight_decay_of(config, name: str) -> float:
@@ -79,19 +84,23 @@ def weight_decay_of(config, name: str) -> float:
 
 
 OPTIMISERS = {
-    "plain": {}, "decay": {"weight_decay": 0.02}, "two-decays": {"weight_decay": 0.02, "weight_decay_conv": 0.3},
-    "no-conv-decay": {"weight_decay": 0.02, "weight_decay_conv": 0.0},
-    "clip": {"clip": 0.05}, "cosine": {"lr_schedule": "cosine"}, "warm-up": {"warmup": 4, "lr_schedule": "cosine"},
+    "plain": {}, "decay": {"weight_decay": 0.02},
+    "two-decays": {"weight_decay": 0.02, "weight_decay_conv": 0.3},
+    "no-conv-decay": {"weight_decay": 0.02, "weight_decay_conv": 0.0}, "clip": {"clip": 0.05},
+    "cosine": {"lr_schedule": "cosine"}, "warm-up": {"warmup": 4, "lr_schedule": "cosine"},
 }
 
 
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
-@pytest.mark.parametrize("name", ["gcn-precomputed-norm", "sage-transform-first-norm", "gcnii", "resgcn"])
+@pytest.mark.parametrize("name",
+                         ["gcn-precomputed-norm", "sage-transform-first-norm", "gcnii", "resgcn"])
 def test_ten_steps_of_adam(name, optimiser):
     graph_changes, settings = CASES[name]
-    trainer, oracle = setup(graph_changes, settings | {"lr": 0.05, "epochs": 10} | OPTIMISERS[optimiser])
+    trainer, oracle = setup(graph_changes,
+                            settings | {"lr": 0.05, "epochs": 10} | OPTIMISERS[optimiser])
     config = trainer.config
-    adam = torch.optim.Adam([{"params": [p], "weight_decay": weight_decay_of(config, n)} for n, p in oracle.p.items()])
+    adam = torch.optim.Adam([{"params": [p], "weight_decay": weight_decay_of(config, n)}
+                             for n, p in oracle.p.items()])
     for epoch in range(10):
         found, _, _ = trainer.run_epoch()
         adam.zero_grad()
@@ -107,4 +116,5 @@ def test_ten_steps_of_adam(name, optimiser):
         adam.step()
         assert found == pytest.approx(expected.item(), rel=1e-7), f"epoch {epoch}"
     for parameter_name, parameter in trainer.parameters.by_name.items():
-        np.testing.assert_allclose(parameter.value, oracle.p[parameter_name].detach().numpy(), atol=1e-7, rtol=1e-6)
+        np.testing.assert_allclose(parameter.value, oracle.p[parameter_name].detach().numpy(),
+                                   atol=1e-7, rtol=1e-6)

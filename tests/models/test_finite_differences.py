@@ -1,4 +1,5 @@
-"""Every backward against finite differences of the loss, in float64, dropout on: draws depend on a counter, not on calls."""
+"""Every backward against finite differences of the loss, in float64, dropout on: draws depend on a
+counter, not on calls."""
 
 import numpy as np
 import pytest
@@ -41,7 +42,8 @@ def directions(trainer, rng):
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_are_the_slopes_of_the_loss(name):
     graph_changes, settings = CASES[name]
-    trainer, rng, epoch = make_trainer(small_graph(**graph_changes), **settings), np.random.default_rng(1), 2
+    trainer, rng, epoch = make_trainer(small_graph(**graph_changes),
+                                       **settings), np.random.default_rng(1), 2
     # Away from zero biases: many units then have kinks and dead inputs at the same place.
     trainer.parameters.value += 0.1 * rng.standard_normal(trainer.parameters.size)
     loss_at(trainer, epoch)

@@ -1,6 +1,7 @@
 """The four models written once more, in PyTorch with dense matrices: an independent oracle.
 
-Taken from hpcgcn: initial weights, and the 16 random bits of dropout. Everything else is written from the papers.
+Taken from hpcgcn: initial weights, and the 16 random bits of dropout. Everything else is written
+from the papers.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class Oracle:
         self.graph, self.config = graph, config
         self.matrix = normalised(graph, config)
         self.x = torch.from_numpy(dense_features(graph))
-        self.p = {name: torch.from_numpy(np.array(v, np.float64)).requires_grad_() for name, v in values.items()}
+        self.p = {name: torch.from_numpy(np.array(v, np.float64)).requires_grad_()
+                  for name, v in values.items()}
         self.epoch = 0
         auto_norm = config.model == "sage"
         self.norm = {"yes": True, "no": False, "auto": auto_norm}[config.norm]
@@ -53,7 +55,8 @@ class Oracle:
         return h * torch.from_numpy((bits >= threshold) * scale)
 
     def layer_norm(self, h: torch.Tensor, layer: int) -> torch.Tensor:
-        return torch.nn.functional.layer_norm(h, h.shape[1:], self.p[f"norm{layer}.gamma"], self.p[f"norm{layer}.beta"], 1e-5)
+        return torch.nn.functional.layer_norm(h, h.shape[1:], self.p[f"norm{layer}.gamma"],
+                                              self.p[f"norm{layer}.beta"], 1e-5)
 
     def logits(self, epoch: int) -> torch.Tensor:
         self.epoch = epoch
@@ -88,7 +91,8 @@ class Oracle:
         first = torch.relu(self.drop(self.x, 1) @ p["input.weight"] + p["input.bias"])
         h = first
         for layer in range(1, config.layers + 1):
-            mixed = (1 - config.alpha) * (self.matrix @ self.drop(h, layer + 1)) + config.alpha * first
+            mixed = (1 - config.alpha) * (self.matrix @ self.drop(h,
+                                                                  layer + 1)) + config.alpha * first
             beta = math.log(config.lambda_ / layer + 1)
             h = torch.relu((1 - beta) * mixed + beta * (mixed @ p[f"conv{layer}.weight"]))
         return self.drop(h, config.layers + 2) @ p["output.weight"] + p["output.bias"]
@@ -107,6 +111,8 @@ class Oracle:
         used = torch.from_numpy(self.graph.split[0] == TRAIN)
         labels = torch.from_numpy(self.graph.labels)
         if labels.ndim == 2:
-            parts = torch.nn.functional.binary_cross_entropy_with_logits(logits[used], labels[used].double(), reduction="sum")
+            parts = torch.nn.functional.binary_cross_entropy_with_logits(logits[used],
+                                                                         labels[used].double(),
+                                                                         reduction="sum")
             return parts / used.sum()
         return torch.nn.functional.cross_entropy(logits[used], labels[used].long())

@@ -1,6 +1,7 @@
 """Fixtures of the suite that every backend passes.
 
-A test asks for `backend` or `arena`, and for `width` if it is to run at the widths that matter to each backend. Markers:
+A test asks for `backend` or `arena`, and for `width` if it is to run at the widths that matter to
+each backend. Markers:
 
     thread_orders      a CUDA kernel with barriers or shuffles: its threads run in three orders instead of one
     one_level          nothing is compiled for each instruction set: one level of the native backend is enough
@@ -25,7 +26,8 @@ def pytest_generate_tests(metafunc):
 
 def has_own_widths(metafunc) -> bool:
     """Does the test say itself at which widths it runs?"""
-    return any("width" in str(mark.args[0]) for mark in metafunc.definition.iter_markers("parametrize"))
+    return any("width" in str(mark.args[0])
+               for mark in metafunc.definition.iter_markers("parametrize"))
 
 
 @pytest.fixture

@@ -1,9 +1,11 @@
-"""Put one fault at a time into a copy of the native kernels, and see that a test of operations notices.
+"""Put one fault at a time into a copy of the native kernels, and see that a test of operations
+notices.
 
     python tests/operations/mutations.py            all of them, with the test that failed; exit code 1 if one survives
     python tests/operations/mutations.py rows.h     those of one file
 
-Each fault is compiled for every instruction set, without optimisation for speed of compilation; about 30 s each.
+Each fault is compiled for every instruction set, without optimisation for speed of compilation;
+about 30 s each.
 """
 
 from __future__ import annotations
@@ -56,8 +58,9 @@ FAULTS = [
 def build(root: Path) -> Path:
     """The kernels in the copy at `root`, compiled quickly."""
     environment = os.environ | {"HPCGCN_OPTIMISE": "-O1"}
-    done = subprocess.run([sys.executable, "setup.py", "-q", "build_ext", "--build-lib", root / "built", "--build-temp",
-                           root / "temporary"], cwd=root, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "setup.py", "-q", "build_ext", "--build-lib",
+                           root / "built", "--build-temp", root / "temporary"], cwd=root,
+                          env=environment, capture_output=True, text=True, timeout=300)
     found = list((root / "built").rglob("_kernels*.so"))
     if not found:
         raise RuntimeError(f"the kernels do not compile\n{done.stderr[-3000:]}")
@@ -65,7 +68,8 @@ def build(root: Path) -> Path:
 
 
 def failing_test(fault: tuple[str, str, str] | None) -> str:
-    """Run the native tests of operations with the fault; the first test that fails, or "" if none does."""
+    """Run the native tests of operations with the fault; the first test that fails, or "" if none
+    does."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         shutil.copytree(ROOT / SOURCES, root / SOURCES)
@@ -79,15 +83,18 @@ def failing_test(fault: tuple[str, str, str] | None) -> str:
             if text.count(there) != 1:
                 raise RuntimeError(f"{name} no longer has this once: {there}")
             path.write_text(text.replace(there, wrong))
-        environment = os.environ | {"HPCGCN_NATIVE_LIBRARY": str(build(root)), "PYTHONPATH": str(ROOT)}
-        done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k",
-                               "native and not sanitized", ROOT / "tests" / "operations"], cwd=ROOT, env=environment,
+        environment = os.environ | {"HPCGCN_NATIVE_LIBRARY": str(build(root)),
+                                    "PYTHONPATH": str(ROOT)}
+        done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider",
+                               "-k", "native and not sanitized", ROOT / "tests" / "operations"],
+                              cwd=ROOT, env=environment,
                               capture_output=True, text=True, timeout=600)
     if done.returncode == 0:
         return ""
     failed = re.search(r"^FAILED \S*?([^/\s]+::.+?)(?: - |$)", done.stdout, re.MULTILINE)
     if done.returncode != 1 or not failed:
-        raise RuntimeError(f"{fault}: the tests did not run\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        raise RuntimeError(f"{fault}: the tests did not "
+                           f"run\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     return failed.group(1)
 
 

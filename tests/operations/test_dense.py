@@ -5,7 +5,7 @@ import pytest
 from arrays import numbers
 from backends import close
 
-# -- arrays -----------------------------------------------------------------------------------------------------------
+# -- arrays ----------------------------------------------------------------------------------------
 
 @pytest.mark.one_level
 @pytest.mark.parametrize("shape", [(0,), (5,), (3, 7), (0, 4), (4, 0)])
@@ -26,7 +26,8 @@ def test_copy_goes_between_host_and_backend(backend, arena):
 
 
 @pytest.mark.one_level
-@pytest.mark.parametrize("source, target", [((0, 4), (2, 6)), ((3, 7), None), (None, (1, 5)), ((2, 2), (1, 1))])
+@pytest.mark.parametrize("source, target",
+                         [((0, 4), (2, 6)), ((3, 7), None), (None, (1, 5)), ((2, 2), (1, 1))])
 def test_copy_takes_blocks_of_columns(backend, arena, source, target):
     values, before = numbers(5, 7), numbers(5, 9, seed=1)
     width = (source or target)[1] - (source or target)[0]
@@ -34,7 +35,8 @@ def test_copy_takes_blocks_of_columns(backend, arena, source, target):
     whole = arena.put(before if target else before[:, :width])
     backend.copy(read, whole[:, slice(*target)] if target else whole)
     expected = before.copy() if target else before[:, :width].copy()
-    expected[:, slice(*target) if target else slice(None)] = values[:, slice(*source) if source else slice(0, width)]
+    expected[:, slice(*target) if target else slice(None)] = values[:, slice(*source) if source
+                                                                    else slice(0, width)]
     assert (arena.get(whole) == expected).all()
 
 
@@ -57,21 +59,25 @@ def test_a_message_is_aligned_and_as_long_as_asked(backend):
     backend.after_receive(message)
 
 
-# -- products and sums ------------------------------------------------------------------------------------------------
+# -- products and sums -----------------------------------------------------------------------------
 
-transposes = pytest.mark.parametrize("transpose_a, transpose_b", [(False, False), (False, True), (True, False), (True, True)])
+transposes = pytest.mark.parametrize("transpose_a, transpose_b",
+                                     [(False, False), (False, True), (True, False), (True, True)])
 
 
 @pytest.mark.one_level
 @transposes
-@pytest.mark.parametrize("accumulate, alpha", [(False, 1.0), (True, 1.0), (False, -0.75), (True, 0.5)])
-def test_gemm_scales_and_adds_the_product(backend, arena, transpose_a, transpose_b, accumulate, alpha):
+@pytest.mark.parametrize("accumulate, alpha",
+                         [(False, 1.0), (True, 1.0), (False, -0.75), (True, 0.5)])
+def test_gemm_scales_and_adds_the_product(backend, arena, transpose_a, transpose_b, accumulate,
+                                          alpha):
     check_gemm(backend, arena, (7, 41, 3), transpose_a, transpose_b, accumulate, alpha)
 
 
 @pytest.mark.one_level
 @transposes
-@pytest.mark.parametrize("shape", [(1, 1, 1), (130, 16, 602), (5, 0, 4), (0, 3, 4), (3, 4, 0)], ids=str)
+@pytest.mark.parametrize("shape", [(1, 1, 1), (130, 16, 602), (5, 0, 4), (0, 3, 4), (3, 4, 0)],
+                         ids=str)
 def test_gemm_of_any_shape(backend, arena, shape, transpose_a, transpose_b):
     check_gemm(backend, arena, shape, transpose_a, transpose_b, True, 0.5)
 
@@ -80,8 +86,8 @@ def check_gemm(backend, arena, shape, transpose_a, transpose_b, accumulate, alph
     m, k, n = shape
     a, b, before = numbers(m, k), numbers(k, n, seed=1), numbers(m, n, seed=2)
     out = arena.put(before) if accumulate else arena.garbage((m, n))
-    backend.gemm(arena.put(a.T if transpose_a else a), arena.put(b.T if transpose_b else b), out, transpose_a,
-                 transpose_b, accumulate, alpha)
+    backend.gemm(arena.put(a.T if transpose_a else a), arena.put(b.T if transpose_b else b), out,
+                 transpose_a, transpose_b, accumulate, alpha)
     close(arena.get(out), alpha * a @ b + (before if accumulate else 0),
           np.abs(alpha) * np.abs(a) @ np.abs(b) + np.abs(before), k)
 
@@ -94,8 +100,8 @@ def test_gemm_accumulates_into_more_rows_than_one_block(backend, arena):
     close(arena.get(out), before + a @ b, np.abs(before) + np.abs(a) @ np.abs(b), 5)
 
 
-@pytest.mark.parametrize("shape, target", [((1, 1), "new"), ((0, 3), "new"), ((300, 129), "new"), ((5, 41), "new"),
-                                           ((5, 41), "x"), ((5, 41), "y")])
+@pytest.mark.parametrize("shape, target", [((1, 1), "new"), ((0, 3), "new"), ((300, 129), "new"),
+                                           ((5, 41), "new"), ((5, 41), "x"), ((5, 41), "y")])
 def test_axpby_is_the_weighted_sum_in_a_new_array_or_in_place(backend, arena, shape, target):
     x, y = numbers(*shape), numbers(*shape, seed=1)
     arrays = {"new": arena.garbage(shape), "x": arena.put(x), "y": arena.put(y)}

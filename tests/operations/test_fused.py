@@ -12,14 +12,15 @@ THRESHOLD = philox.dropout_threshold(0.3)
 SCALE = float(np.float32(65536 / (65536 - THRESHOLD)))
 
 
-# -- random bits and dropout ------------------------------------------------------------------------------------------
+# -- random bits and dropout -----------------------------------------------------------------------
 
 def philox_scalar(counter, key):
     """Philox4x32-10 in plain integers, written from the algorithm's definition."""
     c, k = list(counter), list(key)
     for _ in range(10):
         first, second = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
-        c = [(second >> 32) ^ c[1] ^ k[0], second & 0xFFFFFFFF, (first >> 32) ^ c[3] ^ k[1], first & 0xFFFFFFFF]
+        c = [(second >> 32) ^ c[1] ^ k[0], second & 0xFFFFFFFF, (first >> 32) ^ c[3] ^ k[1],
+             first & 0xFFFFFFFF]
         k = [(k[0] + 0x9E3779B9) & 0xFFFFFFFF, (k[1] + 0xBB67AE85) & 0xFFFFFFFF]
     return c
 
@@ -27,7 +28,8 @@ def philox_scalar(counter, key):
 def test_the_scalar_philox_gives_the_published_words():
     assert philox_scalar((0, 0, 0, 0), (0, 0)) == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
     ones = 0xFFFFFFFF
-    assert philox_scalar((ones,) * 4, (ones,) * 2) == [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]
+    assert philox_scalar((ones,) * 4, (ones,) * 2) == [0x408F276D, 0x41C83B0E, 0xA20BC7C6,
+                                                       0x6D5451FD]
 
 
 @pytest.mark.parametrize("width", (1, 8, 9, 41, 64, 602))      # one draw gives eight columns
@@ -43,7 +45,8 @@ def test_random_bits_are_philox_by_id_and_column(backend, arena, width):
     assert (bits == philox.bits16(KEY, ids, width)).all()
 
 
-@pytest.mark.parametrize("width, in_place", [(1, False), (41, False), (41, True), (512, False), (513, True), (1100, False)])
+@pytest.mark.parametrize("width, in_place", [(1, False), (41, False), (41, True), (512, False),
+                                             (513, True), (1100, False)])
 def test_dropout_keeps_what_philox_says_and_scales_it(backend, arena, width, in_place):
     x, ids = numbers(9, width), big_ids(9)
     source = arena.put(x)
@@ -60,7 +63,7 @@ def test_dropout_with_a_threshold_of_zero_is_a_copy(backend, arena):
     assert (arena.get(out) == x).all()
 
 
-# -- epilogue ---------------------------------------------------------------------------------------------------------
+# -- epilogue --------------------------------------------------------------------------------------
 
 def normalised(y):
     """LayerNorm without its parameters: xhat and rstd."""
@@ -81,21 +84,24 @@ def test_epilogue_without_a_bias(backend, arena, drop):
 def check_epilogue_without_norm(backend, arena, width, drop, biased):
     y, bias, ids = numbers(23, width), numbers(width, seed=1), big_ids(23)
     source, out = arena.put(y), arena.garbage((23, width))
-    backend.epilogue_forward(source, out, bias=arena.put(bias) if biased else None, key=KEY if drop else None,
-                             threshold=THRESHOLD if drop else 0, ids=arena.put(ids) if drop else None)
+    backend.epilogue_forward(source, out, bias=arena.put(bias) if biased else None,
+                             key=KEY if drop else None, threshold=THRESHOLD if drop else 0,
+                             ids=arena.put(ids) if drop else None)
     total = y + bias if biased else y
     close(arena.get(source), total, np.abs(y) + np.abs(bias))
     keep = philox.bits16(KEY, ids, width) >= THRESHOLD if drop else True
-    close(arena.get(out), np.where(keep, np.maximum(total, 0) * (SCALE if drop else 1), 0), np.abs(y) + np.abs(bias))
+    close(arena.get(out), np.where(keep, np.maximum(total, 0) * (SCALE if drop else 1), 0),
+          np.abs(y) + np.abs(bias))
 
 
-@pytest.mark.parametrize("columns", [(0, 41), (3, 7), (8, 16), (13, 41), (33, 34), (5, 602), (600, 1200)])
+@pytest.mark.parametrize("columns",
+                         [(0, 41), (3, 7), (8, 16), (13, 41), (33, 34), (5, 602), (600, 1200)])
 def test_an_epilogue_on_some_columns_is_that_part_of_the_whole(backend, arena, columns):
     first, stop = columns
     y, bias, ids = numbers(11, stop), numbers(stop, seed=1), big_ids(11)
     source = arena.put(y[:, first:])
-    backend.epilogue_forward(source, source, bias=arena.put(bias[first:]), key=KEY, threshold=THRESHOLD, ids=arena.put(ids),
-                             first_column=first)
+    backend.epilogue_forward(source, source, bias=arena.put(bias[first:]), key=KEY,
+                             threshold=THRESHOLD, ids=arena.put(ids), first_column=first)
     keep = philox.bits16(KEY, ids, stop) >= THRESHOLD
     whole = np.where(keep, np.maximum(y + bias, 0) * SCALE, 0)
     close(arena.get(source), whole[:, first:], (np.abs(y) + np.abs(bias))[:, first:])
@@ -114,17 +120,20 @@ def test_epilogue_with_norm_in_place(backend, arena, drop):
 
 def check_epilogue_with_norm(backend, arena, width, drop, place):
     y, bias, gamma, beta = numbers(23, width), *(numbers(width, seed=s) for s in (1, 2, 3))
-    ids, source, out, rstd = big_ids(23), arena.put(y), arena.garbage((23, width)), arena.garbage(23)
+    ids, source, out, rstd = (big_ids(23), arena.put(y), arena.garbage((23, width)),
+                              arena.garbage(23))
     xhat = source if place == "xhat is y" else arena.garbage((23, width))
-    backend.epilogue_forward(source, out, arena.put(bias), arena.put(gamma), arena.put(beta), xhat, rstd,
-                             KEY if drop else None, THRESHOLD if drop else 0, arena.put(ids) if drop else None)
+    backend.epilogue_forward(source, out, arena.put(bias), arena.put(gamma), arena.put(beta), xhat,
+                             rstd, KEY if drop else None, THRESHOLD if drop else 0,
+                             arena.put(ids) if drop else None)
     # What the norm divides by may be small beside what it subtracts: errors grow by that factor.
     expected_xhat, expected_rstd = normalised(y + bias)
     grown = (np.abs(y + bias).max(axis=1) + 1) * np.maximum(expected_rstd, 1)
     close(arena.get(rstd), expected_rstd, expected_rstd * grown * 4, width)
     close(arena.get(xhat), expected_xhat, grown[:, None] * 4, width)
     keep = philox.bits16(KEY, ids, width) >= THRESHOLD if drop else True
-    expected = np.where(keep, np.maximum(expected_xhat * gamma + beta, 0) * (SCALE if drop else 1), 0)
+    expected = np.where(keep, np.maximum(expected_xhat * gamma + beta, 0) * (SCALE if drop else 1),
+                        0)
     close(arena.get(out), expected, (grown[:, None] * np.abs(gamma) + np.abs(beta)) * 8, width)
 
 
@@ -150,7 +159,8 @@ def test_epilogue_lets_a_nan_through(backend, arena):
 def test_epilogue_with_norm_lets_a_row_of_nan_through(backend, arena):
     y, out, ones = numbers(3, 41), arena.garbage((3, 41)), arena.put(np.ones(41))
     y[1, 2] = np.nan
-    backend.epilogue_forward(arena.put(y), out, None, ones, ones, arena.garbage((3, 41)), arena.garbage(3))
+    backend.epilogue_forward(arena.put(y), out, None, ones, ones, arena.garbage((3, 41)),
+                             arena.garbage(3))
     assert np.isnan(arena.get(out)[1]).all() and np.isfinite(arena.get(out)[[0, 2]]).all()
 
 
@@ -173,13 +183,14 @@ def check_epilogue_backward(backend, arena, width, n, normed, in_place):
     dout, y, gamma = numbers(n, width), numbers(n, width, seed=1), numbers(width, seed=2)
     xhat, rstd = (array.astype(np.float32).astype(np.float64) for array in normalised(y))
     out = np.maximum(numbers(n, width, seed=3), 0)
-    before = {name: numbers(width, seed=seed) for seed, name in enumerate(("dgamma", "dbeta", "dbias"), 4)}
+    before = {name: numbers(width, seed=seed)
+              for seed, name in enumerate(("dgamma", "dbeta", "dbias"), 4)}
     sums = {name: arena.put(values) for name, values in before.items()}
     gradient = arena.put(dout)
     dy = gradient if in_place else arena.garbage((n, width))
     if normed:
-        backend.epilogue_backward(gradient, arena.put(out), dy, SCALE, arena.put(gamma), arena.put(xhat),
-                                  arena.put(rstd), **sums)
+        backend.epilogue_backward(gradient, arena.put(out), dy, SCALE, arena.put(gamma),
+                                  arena.put(xhat), arena.put(rstd), **sums)
     else:
         backend.epilogue_backward(gradient, arena.put(out), dy, SCALE, dbias=sums["dbias"])
     dv = np.where(out != 0, dout * SCALE, 0)
@@ -189,8 +200,8 @@ def check_epilogue_backward(backend, arena, width, n, normed, in_place):
         dxhat = dv * gamma
         expected = rstd[:, None] * (dxhat - dxhat.mean(axis=1, keepdims=True)
                                     - xhat * (dxhat * xhat).mean(axis=1, keepdims=True))
-        bound = rstd[:, None] * (np.abs(dxhat) + np.abs(dxhat).mean(axis=1, keepdims=True)
-                                 + np.abs(xhat) * np.abs(dxhat * xhat).mean(axis=1, keepdims=True)) * 2 + 1e-30
+        bound = rstd[:, None] * (np.abs(dxhat) + np.abs(dxhat).mean(axis=1, keepdims=True) + np.abs(
+            xhat) * np.abs(dxhat * xhat).mean(axis=1, keepdims=True)) * 2 + 1e-30
         close(arena.get(sums["dgamma"]), before["dgamma"] + (dv * xhat).sum(axis=0),
               np.abs(before["dgamma"]) + np.abs(dv * xhat).sum(axis=0), n)
         close(arena.get(sums["dbeta"]), before["dbeta"] + dv.sum(axis=0),

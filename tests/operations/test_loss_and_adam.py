@@ -5,7 +5,7 @@ import pytest
 from arrays import numbers
 from backends import close
 
-SIZES = [1.0, 30.0, 1000.0]                 # of the logits: all classes matter, few do, e^x overflows
+SIZES = [1.0, 30.0, 1000.0]  # of the logits: all classes matter, few do, e^x overflows
 
 
 @pytest.mark.thread_orders
@@ -31,9 +31,11 @@ def check_softmax(backend, arena, n_classes, size, in_place):
     used, onehot = labels >= 0, labels[:, None] == np.arange(n_classes)
     losses = (np.log(np.exp(shifted).sum(axis=1)) - (shifted * onehot).sum(axis=1))[used]
     epsilon = np.finfo(backend.dtype).eps
-    assert abs(loss - losses.sum()) <= 8 * epsilon * (n_classes + np.abs(losses).sum() + np.abs(shifted).max())
+    assert abs(loss - losses.sum()) <= 8 * epsilon * (n_classes + np.abs(losses).sum()
+                                                      + np.abs(shifted).max())
     # e^x in fp32 errs by |x| roundings, and x reaches 100 before e^x no longer matters.
-    close(arena.get(out), np.where(used[:, None], (softmax - onehot) * 0.25, 0), 1.0, n_classes + min(100, 8 * size))
+    close(arena.get(out), np.where(used[:, None], (softmax - onehot) * 0.25, 0), 1.0,
+          n_classes + min(100, 8 * size))
 
 
 @pytest.mark.thread_orders
@@ -44,7 +46,8 @@ def test_sigmoid_cross_entropy_and_its_gradient(backend, arena, width, size):
     targets = (numbers(n, n_classes, seed=1) > 0).astype(np.uint8)
     row_used = (np.arange(n) % 3 > 0).astype(np.uint8)
     out = arena.garbage((n, n_classes))
-    loss = backend.sigmoid_cross_entropy(arena.put(logits), arena.put(targets), arena.put(row_used), 0.25, out)
+    loss = backend.sigmoid_cross_entropy(arena.put(logits), arena.put(targets), arena.put(row_used),
+                                         0.25, out)
     used = row_used[:, None] != 0
     losses = np.where(used, np.logaddexp(0, logits) - logits * targets, 0)
     epsilon = np.finfo(backend.dtype).eps
@@ -57,10 +60,12 @@ def test_losses_of_no_rows_are_zero(backend, arena):
     none = arena.garbage((0, 5))
     assert backend.softmax_cross_entropy(none, arena.put(np.zeros(0, np.int32)), 1.0, none) == 0.0
     bytes_ = arena.put(np.zeros((0, 5), np.uint8))
-    assert backend.sigmoid_cross_entropy(none, bytes_, arena.put(np.zeros(0, np.uint8)), 1.0, none) == 0.0
+    assert backend.sigmoid_cross_entropy(none, bytes_, arena.put(np.zeros(0, np.uint8)), 1.0,
+                                         none) == 0.0
 
 
-@pytest.mark.parametrize("n, weight_decay", [(0, 0.01), (1, 0.01), (17, 0.01), (10_001, 0.0), (10_001, 0.01)])
+@pytest.mark.parametrize("n, weight_decay",
+                         [(0, 0.01), (1, 0.01), (17, 0.01), (10_001, 0.0), (10_001, 0.01)])
 def test_adam_takes_three_steps(backend, arena, n, weight_decay):
     param, m, v = numbers(n), np.zeros(n), np.zeros(n)
     arrays = [arena.put(values) for values in (param, m, v)]
@@ -68,11 +73,13 @@ def test_adam_takes_three_steps(backend, arena, n, weight_decay):
     for step in (1, 2, 3):
         gradient = numbers(n, seed=step)
         corrections = 1 - beta1 ** step, 1 - beta2 ** step
-        backend.adam(arrays[0], arena.put(gradient), *arrays[1:], lr, beta1, beta2, epsilon, weight_decay, *corrections)
+        backend.adam(arrays[0], arena.put(gradient), *arrays[1:], lr, beta1, beta2, epsilon,
+                     weight_decay, *corrections)
         g = gradient + weight_decay * param
         m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
         param = param - lr * (m / corrections[0]) / (np.sqrt(v / corrections[1]) + epsilon)
-    # 1 - beta2 = 0.001 would keep only some 14 of fp32's 24 bits if it were taken from the rounded beta2.
+    # 1 - beta2 = 0.001 would keep only some 14 of fp32's 24 bits if it were taken from the rounded
+    # beta2.
     close(arena.get(arrays[0]), param, np.abs(param) + 1, 8)
     close(arena.get(arrays[1]), m, np.abs(m) + 1, 8)
     close(arena.get(arrays[2]), v, np.abs(v) + 0.01, 8)

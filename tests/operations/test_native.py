@@ -1,4 +1,5 @@
-"""What only the native backend promises: independence of threads, levels and tiles, and refusal of wrong arguments."""
+"""What only the native backend promises: independence of threads, levels and tiles, and refusal of
+wrong arguments."""
 
 import os
 import pathlib
@@ -40,13 +41,17 @@ def isa(request):
 
 
 def results(backend, width):
-    """Every operation that is promised not to depend on threads, on arrays large enough to be split."""
+    """Every operation that is promised not to depend on threads, on arrays large enough to be
+    split."""
     n = 900
     indptr, indices = skewed_graph(n)
-    x, y, gamma, ids = numbers(n, width), numbers(n, width, seed=1), numbers(width), np.arange(n) * 5 + 2 ** 33
+    x, y, gamma, ids = (numbers(n, width), numbers(n, width, seed=1), numbers(width),
+                        np.arange(n) * 5 + 2 ** 33)
     weights = numbers(len(indices), seed=2)
-    matrix, dropped = backend.csr(indptr, indices, n, weights), backend.csr(indptr, indices, n, weights.copy())
-    found = {name: np.zeros((n, width), np.float32) for name in ("spmm", "masked", "transposed", "drop", "dlogits")}
+    matrix, dropped = backend.csr(indptr, indices, n,
+                                  weights), backend.csr(indptr, indices, n, weights.copy())
+    found = {name: np.zeros((n, width), np.float32)
+             for name in ("spmm", "masked", "transposed", "drop", "dlogits")}
     backend.spmm(matrix, x, found["spmm"])
     backend.spmm(matrix, x, found["masked"], mask=np.maximum(y, 0), mask_scale=1.5, accumulate=True)
     backend.spmm_transposed_add(matrix, x, found["transposed"])
@@ -64,7 +69,8 @@ def results(backend, width):
     labels = np.random.default_rng(3).integers(-1, width, n).astype(np.int32)
     found["loss"] = np.float64(backend.softmax_cross_entropy(x, labels, 1.0, found["dlogits"]))
     targets = (x > 0).astype(np.uint8)
-    found["sigmoid"] = np.float64(backend.sigmoid_cross_entropy(y, targets, np.ones(n, np.uint8), 1.0, dy.copy()))
+    found["sigmoid"] = np.float64(backend.sigmoid_cross_entropy(y, targets, np.ones(n, np.uint8),
+                                                                1.0, dy.copy()))
     found["squares"] = np.float64(backend.square_sum(x))
     coded = np.zeros(n * (4 + width), np.uint8)
     backend.quantise(x, None, ids, 4, KEY, False, coded)
@@ -78,7 +84,8 @@ def test_no_result_depends_on_the_number_of_threads(isa, width):
     for threads in (2, 3):
         other = results(native.NativeBackend(threads=threads, isa=isa), width)
         for name, value in one.items():
-            assert np.array_equal(value, other[name]), f"{name} differs between 1 and {threads} threads"
+            assert np.array_equal(value,
+                                  other[name]), f"{name} differs between 1 and {threads} threads"
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float16, np.uint16])
@@ -92,7 +99,8 @@ def test_gathering_from_compact_tiles_changes_no_bit(isa, kind, masked, weighted
         found = []
         for tile_bytes in (0, n * 128):                 # no tile, or tiles of 32 columns
             backend = native.NativeBackend(threads=2, isa=isa, tile_bytes=tile_bytes)
-            matrix = backend.csr(indptr, indices, n, numbers(len(indices), seed=2) if weighted else None)
+            matrix = backend.csr(indptr, indices, n,
+                                 numbers(len(indices), seed=2) if weighted else None)
             held, out = np.empty((n, width), kind), numbers(n, width, seed=3)
             backend.convert(x, held)
             backend.spmm(matrix, held, out, rows=(5, n), accumulate=True, mask=mask, mask_scale=0.5)
@@ -108,9 +116,11 @@ def test_gathering_from_kept_tiles_changes_no_bit(isa, precision, weighted, monk
     n, first = 900, 37
     indptr, indices = skewed_graph(n - first)
     backend = native.NativeBackend(threads=2, isa=isa)
-    matrix = backend.csr(indptr, indices, n - first, numbers(len(indices), seed=2) if weighted else None)
+    matrix = backend.csr(indptr, indices, n - first,
+                         numbers(len(indices), seed=2) if weighted else None)
     for width in (33, 41, 128, 257):
-        x, plain, tiled = numbers(n, width), numbers(n - first, width, seed=3), numbers(n - first, width, seed=3)
+        x, plain, tiled = numbers(n, width), numbers(n - first, width,
+                                                     seed=3), numbers(n - first, width, seed=3)
         store = backend.gather_store(x.shape, precision, reuse=100)
         assert isinstance(store, native.TiledRows)
         assert len(backend.gather_passes(store)) == -(-width // 32)
@@ -130,9 +140,12 @@ def test_gathering_from_kept_tiles_changes_no_bit(isa, precision, weighted, monk
 def test_tiles_are_kept_only_where_they_pay():
     backend = native.NativeBackend(threads=1)
     assert isinstance(backend.gather_store((20_000, 128), "fp32", reuse=50), native.TiledRows)
-    assert backend.gather_store((20_000, 128), "fp32", reuse=2) is None, "each row is gathered about as often as copied"
-    assert backend.gather_store((20_000, 32), "fp32", reuse=50) is None, "a single tile is what x is already"
-    assert backend.gather_store((100, 128), "fp32", reuse=50) is None, "x is in the near cache by itself"
+    assert backend.gather_store((20_000, 128), "fp32",
+                                reuse=2) is None, "each row is gathered about as often as copied"
+    assert backend.gather_store((20_000, 32), "fp32",
+                                reuse=50) is None, "a single tile is what x is already"
+    assert backend.gather_store((100, 128), "fp32",
+                                reuse=50) is None, "x is in the near cache by itself"
     assert backend.gather_store((100, 128), "bf16", reuse=50).dtype == np.uint16
 
 
@@ -149,7 +162,8 @@ def test_other_threads_run_during_a_call():
     counter = threading.Thread(target=count)
     counter.start()
     progress = []
-    while len(progress) < 50 and max(progress, default=0) < 1000:      # the system may not run the counter at once
+    # the system may not run the counter at once
+    while len(progress) < 50 and max(progress, default=0) < 1000:
         before = turns[0]
         backend.spmm(matrix, x, out)
         progress.append(turns[0] - before)
@@ -173,23 +187,34 @@ def wrong_calls(backend):
         "x has too few rows": lambda: backend.spmm(matrix, x[:1], out),
         "out is narrower": lambda: backend.spmm(matrix, x, numbers(2, 2)),
         "rows past the end": lambda: backend.spmm(matrix, x, out, rows=(0, 3)),
-        "tiles with too few rows": lambda: backend.spmm(matrix, native.TiledRows((1, 3), np.dtype(np.float32)), out),
-        "tiles of another width": lambda: backend.spmm(matrix, native.TiledRows((2, 40), np.dtype(np.float32))[:2], out),
-        "tiles that lack a row": lambda: backend.spmm(matrix, native.TiledRows((2, 3), np.dtype(np.float32))[1:], out),
+        "tiles with too few rows": lambda: backend.spmm(
+            matrix, native.TiledRows((1, 3), np.dtype(np.float32)), out),
+        "tiles of another width": lambda: backend.spmm(
+            matrix, native.TiledRows((2, 40), np.dtype(np.float32))[:2], out),
+        "tiles that lack a row": lambda: backend.spmm(
+            matrix, native.TiledRows((2, 3), np.dtype(np.float32))[1:], out),
         "mask of another shape": lambda: backend.spmm(matrix, x, out, mask=numbers(1, 3)),
         "an index outside": lambda: backend.gather_rows(x, np.array([0, 2], np.int32), out),
         "a negative index": lambda: backend.scatter_add_rows(x, np.array([0, -1], np.int32), out),
-        "a column outside": lambda: backend.pack_columns(x, index, np.array([3], np.int32), numbers(2, 1)),
+        "a column outside": lambda: backend.pack_columns(x, index, np.array([3], np.int32),
+                                                         numbers(2, 1)),
         "not contiguous": lambda: backend.gather_rows(numbers(2, 6)[:, ::2], index, out),
         "int64 indices": lambda: backend.gather_rows(x, index.astype(np.int64), out),
         "float64 values": lambda: backend.axpby(1.0, x.astype(np.float64), 0.0, None, out),
-        "a label too large": lambda: backend.softmax_cross_entropy(x, np.array([0, 3], np.int32), 1.0, out),
-        "bits that are no code": lambda: backend.quantise(x, None, np.arange(2), 3, KEY, False, np.zeros(99, np.uint8)),
-        "too short for the code": lambda: backend.quantise(x, None, np.arange(2), 8, KEY, False, np.zeros(9, np.uint8)),
-        "column outside the matrix": lambda: backend.csr(np.array([0, 1]), np.array([2], np.int32), 2),
-        "indptr that falls": lambda: backend.csr(np.array([0, 2, 1, 2]), np.array([0, 0], np.int32), 2),
-        "indptr that ends early": lambda: backend.csr(np.array([0, 1]), np.array([0, 0], np.int32), 2),
-        "weights of another length": lambda: backend.csr(np.array([0, 1]), np.array([0], np.int32), 2, np.ones(3)),
+        "a label too large": lambda: backend.softmax_cross_entropy(x, np.array([0, 3], np.int32),
+                                                                   1.0, out),
+        "bits that are no code": lambda: backend.quantise(x, None, np.arange(2), 3, KEY, False,
+                                                          np.zeros(99, np.uint8)),
+        "too short for the code": lambda: backend.quantise(x, None, np.arange(2), 8, KEY, False,
+                                                           np.zeros(9, np.uint8)),
+        "column outside the matrix": lambda: backend.csr(np.array([0, 1]), np.array([2], np.int32),
+                                                         2),
+        "indptr that falls": lambda: backend.csr(np.array([0, 2, 1, 2]), np.array([0, 0], np.int32),
+                                                 2),
+        "indptr that ends early": lambda: backend.csr(np.array([0, 1]), np.array([0, 0], np.int32),
+                                                      2),
+        "weights of another length": lambda: backend.csr(np.array([0, 1]), np.array([0], np.int32),
+                                                         2, np.ones(3)),
     }
 
 
@@ -201,7 +226,8 @@ def test_a_wrong_call_is_refused(name):
 
 def test_the_level_is_chosen_by_the_environment(monkeypatch):
     monkeypatch.setenv("HPCGCN_ISA", "plain")
-    assert native.NativeBackend(threads=1).describe() == {"backend": "native", "isa": "plain", "threads": 1}
+    assert native.NativeBackend(threads=1).describe() == {"backend": "native", "isa": "plain",
+                                                          "threads": 1}
     monkeypatch.setenv("HPCGCN_ISA", "mmx")
     with pytest.raises(ConfigError, match="avx2"):
         native.NativeBackend()
@@ -214,15 +240,16 @@ def test_a_missing_build_says_how_to_get_one(tmp_path):
               "print(native.available())\n"
               "try: native.NativeBackend()\n"
               "except native.library.BackendError as error: print(error.exit_code, error)\n")
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60,
-                          env={"HPCGCN_NATIVE_LIBRARY": str(tmp_path / "none.so"), "PYTHONPATH": ":".join(sys.path)})
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
+                          timeout=60, env={"HPCGCN_NATIVE_LIBRARY": str(tmp_path / "none.so"),
+                                           "PYTHONPATH": ":".join(sys.path)})
     assert done.stdout.startswith("(False,") and "\n2 " in done.stdout
     assert done.stdout.count("compiler") == 2, done.stderr
 
 
 def test_without_a_compiler_the_build_goes_on(tmp_path):
-    done = subprocess.run([sys.executable, "setup.py", "-q", "build_ext", "--build-lib", tmp_path, "--build-temp",
-                           tmp_path / "temporary"], cwd=ROOT, env=os.environ | {"CC": "false"},
-                          capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "setup.py", "-q", "build_ext", "--build-lib", tmp_path,
+                           "--build-temp", tmp_path / "temporary"], cwd=ROOT, env=os.environ
+                          | {"CC": "false"}, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "failed" in done.stderr and not list(tmp_path.rglob("*.so"))

@@ -1,7 +1,9 @@
-"""The quantiser: every backend makes the bytes of the reference, and these have the properties that are promised.
+"""The quantiser: every backend makes the bytes of the reference, and these have the properties that
+are promised.
 
-What follows from the bytes alone (how far a row moves, that rounding is unbiased) is tested on the reference, at every
-number of bits and width; the other backends are held to its bytes on the same rows.
+What follows from the bytes alone (how far a row moves, that rounding is unbiased) is tested on the
+reference, at every number of bits and width; the other backends are held to its bytes on the same
+rows.
 """
 
 import numpy as np
@@ -29,8 +31,8 @@ def encode(arena, rows, bits, wide, index=None, ids=None, key=KEY):
     n = len(rows) if index is None else len(index)
     ids = np.arange(n, dtype=np.int64) + 2 ** 35 if ids is None else ids
     out = arena.garbage((coded_bytes(n, rows.shape[1], bits, wide),), np.uint8)
-    arena.backend.quantise(arena.put(rows), None if index is None else arena.put(index), arena.put(ids), bits, key,
-                           wide, out)
+    arena.backend.quantise(arena.put(rows), None if index is None else arena.put(index),
+                           arena.put(ids), bits, key, wide, out)
     return out
 
 
@@ -51,14 +53,15 @@ def awkward_rows(width):
     """Normal, constant, zero, signed zero, tiny, subnormal, huge, shifted and one-outlier rows."""
     rng = np.random.default_rng(width)
     normal = rng.standard_normal((12, width)).astype(np.float32)
-    rows = [*normal, normal[0] * 0 + 3.7, normal[0] * 0 - 1e-8, normal[0] * 0, -(normal[0] * 0), normal[0] * 1e-12,
+    rows = [*normal, normal[0] * 0 + 3.7, normal[0] * 0 - 1e-8, normal[0] * 0, -(normal[0] * 0),
+            normal[0] * 1e-12,
             normal[1] * 1e-40, normal[2] * 1e30, normal[3] * 1e-3 + 1e4, np.maximum(normal[4], 0)]
     rows.append(np.where(np.arange(width) == width // 2, np.float32(-1e20), normal[5]))
     rows.append(np.where(rng.random(width) < 0.5, np.float32(-0.0), np.float32(0.0)))
     return np.array(rows, np.float32)
 
 
-# -- every backend ----------------------------------------------------------------------------------------------------
+# -- every backend ---------------------------------------------------------------------------------
 
 @pytest.mark.thread_orders
 @every_bits
@@ -94,7 +97,8 @@ def test_a_row_that_is_not_finite_decodes_to_nan_and_spares_the_others(arena, bi
     rows = awkward_rows(41)
     rows[3, 40], rows[7, 0], rows[9, 20] = np.nan, np.inf, -np.inf
     decoded = decode(arena, encode(arena, rows, bits, False), len(rows), 41, bits, False)
-    assert np.isnan(decoded[[3, 7, 9]]).all() and np.isfinite(np.delete(decoded, [3, 7, 9], axis=0)).all()
+    assert np.isnan(decoded[[3, 7, 9]]).all() and np.isfinite(np.delete(decoded, [3, 7, 9],
+                                                                        axis=0)).all()
 
 
 @pytest.mark.parametrize("n, width", [(0, 5), (3, 0), (0, 0)])
@@ -109,11 +113,12 @@ def test_draws_follow_the_id_not_the_position(arena):
     ids = np.array([5, 2 ** 40, 7, 2 ** 32 + 5, 1, 0], np.int64)
     order = np.array([3, 1, 5, 0, 2, 4], np.int32)
     straight = decode(arena, encode(arena, rows, 2, True, ids=ids), 6, 41, 2, True)
-    shuffled = decode(arena, encode(arena, rows, 2, True, index=order, ids=ids[order]), 6, 41, 2, True)
+    shuffled = decode(arena, encode(arena, rows, 2, True, index=order, ids=ids[order]), 6, 41, 2,
+                      True)
     assert (straight[order] == shuffled).all()
 
 
-# -- the reference ----------------------------------------------------------------------------------------------------
+# -- the reference ---------------------------------------------------------------------------------
 
 @pytest.fixture(params=[np.float32, np.float64], ids=["float32", "float64"])
 def oracle(request):
@@ -132,11 +137,13 @@ def test_every_row_survives_to_within_a_step(oracle, row_width, bits, wide):
     zero, step = header_of(oracle.get(data), len(rows), wide)
     decoded = decode(oracle, data, len(rows), row_width, bits, wide)
     error = np.abs(decoded.astype(np.float64) - rows).max(axis=1)
-    # Stochastic rounding errs by less than a step; decoding rounds once more, at the size of the row's numbers.
+    # Stochastic rounding errs by less than a step; decoding rounds once more, at the size of the
+    # row's numbers.
     slack = np.finfo(np.float32).eps * (np.abs(zero) + step * 2.0 ** bits) + 1e-44
     assert (error <= step + slack).all()
     assert (zero <= rows.min(axis=1)).all()
-    assert (zero.astype(np.float64) + step.astype(np.float64) * (2 ** bits - 1) >= rows.max(axis=1)).all()
+    assert (zero.astype(np.float64)
+            + step.astype(np.float64) * (2 ** bits - 1) >= rows.max(axis=1)).all()
 
 
 @every_bits
@@ -163,8 +170,10 @@ def test_rounding_is_unbiased(oracle, bits, wide):
     decoded = decode(oracle, data, n, width, bits, wide).astype(np.float64)
     zero, step = (values[0].astype(np.float64) for values in header_of(oracle.get(data), n, wide))
     up = (row - zero) / step % 1                                    # the probability of rounding up
-    # Six standard errors; rare events need more, 20 of them; fp32 and 16 random bits resolve no finer than the rest.
-    allowed = step * (6 * np.sqrt(up * (1 - up) / n) + 20 / n + 2.0 ** -16) + 1e-6 * np.abs(row).max()
+    # Six standard errors; rare events need more, 20 of them; fp32 and 16 random bits resolve no
+    # finer than the rest.
+    allowed = step * (6 * np.sqrt(up * (1 - up) / n) + 20 / n + 2.0 **
+                      -16) + 1e-6 * np.abs(row).max()
     assert (np.abs(decoded.mean(axis=0) - row) <= allowed).all()
 
 

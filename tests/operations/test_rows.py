@@ -35,9 +35,9 @@ def test_no_rows_are_gathered_scattered_and_converted(backend, arena):
     assert (arena.get(x) == numbers(4, 3)).all()
 
 
-AWKWARD = np.array([0.0, -0.0, 1.0, -1.5, 65504.0, 65519.0, 65520.0, 1e5, -1e30, 6.1e-5, 6.0e-5, 6e-8, 2.9e-8, 3e-8,
-                    1e-40, 1.00390625, 1.01171875, 1.0009765625, 1.00048828125, 1.00146484375, np.inf, -np.inf, np.nan],
-                   np.float32)
+AWKWARD = np.array([0.0, -0.0, 1.0, -1.5, 65504.0, 65519.0, 65520.0, 1e5, -1e30, 6.1e-5, 6.0e-5,
+                    6e-8, 2.9e-8, 3e-8, 1e-40, 1.00390625, 1.01171875, 1.0009765625, 1.00048828125,
+                    1.00146484375, np.inf, -np.inf, np.nan], np.float32)
 
 
 @pytest.mark.parametrize("kind", STORED)
@@ -55,7 +55,8 @@ def test_convert_rounds_to_nearest_even_and_keeps_what_is_not_finite(backend, ar
 
 def test_all_sixteen_bit_numbers_widen_exactly(backend, arena):
     bits = np.arange(65536, dtype=np.uint16).reshape(256, 256)
-    for array, expected in ((bits, from_bf16(bits)), (bits.view(np.float16), bits.view(np.float16))):
+    for array, expected in ((bits, from_bf16(bits)),
+                            (bits.view(np.float16), bits.view(np.float16))):
         out = arena.garbage((256, 256))
         with np.errstate(invalid="ignore"):         # among them are signalling NaNs
             backend.convert(arena.put(array, array.dtype), out)

@@ -1,4 +1,5 @@
-"""Products with sparse matrices, and dropout of their entries, on every backend against NumPy in float64."""
+"""Products with sparse matrices, and dropout of their entries, on every backend against NumPy in
+float64."""
 
 import numpy as np
 import pytest
@@ -8,7 +9,8 @@ from backends import close
 from hpcgcn import philox
 
 ALL_SCALES = ("weights", "row_scale", "column_scale")
-no_or_all_scales = pytest.mark.parametrize("names", [(), ALL_SCALES], ids=["no scale", "all scales"])
+no_or_all_scales = pytest.mark.parametrize("names", [(), ALL_SCALES],
+                                           ids=["no scale", "all scales"])
 one_scale = pytest.mark.parametrize("name", ALL_SCALES)
 
 
@@ -47,8 +49,8 @@ def test_spmm_accumulates_stored_and_masked_rows_in_a_range(backend, arena, widt
         mask = np.where(numbers(29, width, seed=6) > 0, numbers(29, width), 0)
         x = np.where(mask != 0, x * 1.25, 0)
         mask = arena.put(mask)
-    backend.spmm(arena.csr(csr, **scales), arena.put(held, STORED[kind]), out, rows=(start, stop), accumulate=True,
-                 mask=mask, mask_scale=1.25)
+    backend.spmm(arena.csr(csr, **scales), arena.put(held, STORED[kind]), out, rows=(start, stop),
+                 accumulate=True, mask=mask, mask_scale=1.25)
     a, magnitude = dense(csr, **scales)
     after = arena.get(out)
     close(after[start:stop], before[start:stop] + (a @ x)[start:stop],
@@ -65,7 +67,8 @@ def test_spmm_ignores_what_is_masked_even_a_nan(backend, arena):
     assert np.isfinite(arena.get(out)).all()
 
 
-@pytest.mark.parametrize("n_rows, n_columns, width", [(1, 29, 7), (0, 29, 7), (37, 0, 7), (37, 29, 0), (0, 0, 0)])
+@pytest.mark.parametrize("n_rows, n_columns, width",
+                         [(1, 29, 7), (0, 29, 7), (37, 0, 7), (37, 29, 0), (0, 0, 0)])
 def test_spmm_of_degenerate_shapes(backend, arena, n_rows, n_columns, width):
     csr = graph(n_rows, n_columns)
     x, out = numbers(n_columns, width), arena.garbage((n_rows, width))
@@ -106,7 +109,8 @@ def check_spmm_transposed(backend, arena, width, names):
     out = arena.put(before)
     backend.spmm_transposed_add(arena.csr(csr, **scales), arena.put(x), out, rows=(2, 31))
     a, magnitude = dense(csr, **scales)
-    close(arena.get(out), before + a[2:31].T @ x[2:31], np.abs(before) + magnitude[2:31].T @ np.abs(x[2:31]), 400)
+    close(arena.get(out), before + a[2:31].T @ x[2:31],
+          np.abs(before) + magnitude[2:31].T @ np.abs(x[2:31]), 400)
 
 
 @pytest.mark.parametrize("weighted", [False, True], ids=["ones", "weights"])
@@ -124,8 +128,8 @@ def test_sparse_dropout_draws_as_dropout_does(backend, arena, weighted, threshol
     scale = np.float32(65536 / (65536 - threshold))
     expected = np.where(bits >= threshold, weights * scale, 0)
     expected = np.where((rows >= 3) & (rows < 30), expected, before)
-    identity = backend.csr(np.arange(len(indices) + 1), np.arange(len(indices), dtype=np.int32), len(indices),
-                           weights=out.weights)
+    identity = backend.csr(np.arange(len(indices) + 1), np.arange(len(indices), dtype=np.int32),
+                           len(indices), weights=out.weights)
     values = arena.garbage((len(indices), 1))
     backend.spmm(identity, arena.put(np.ones((len(indices), 1))), values)
     close(arena.get(values)[:, 0], expected)

@@ -1,8 +1,10 @@
-"""GNNPipe's rule by hand: all chunks in one process, layer by layer, with masks that say who reads whom and how.
+"""GNNPipe's rule by hand: all chunks in one process, layer by layer, with masks that say who reads
+whom and how.
 
-NumPy only. Of hpcgcn it takes the initial weights and the random bits of dropout and of the chunks' order; the rest is written
-from the paper: a node reads the current rows of its own and of earlier chunks, and a snapshot of later ones; going back, an edge
-to a snapshot carries nothing (and then edges between chunks count twice), or what it carried in the last epoch. GCNII and ResGCN+.
+NumPy only. Of hpcgcn it takes the initial weights and the random bits of dropout and of the chunks'
+order; the rest is written from the paper: a node reads the current rows of its own and of earlier
+chunks, and a snapshot of later ones; going back, an edge to a snapshot carries nothing (and then
+edges between chunks count twice), or what it carried in the last epoch. GCNII and ResGCN+.
 """
 
 from __future__ import annotations
@@ -52,16 +54,17 @@ class Serial:
         degree = counted.sum(1)
         self.matrix = counted / np.sqrt(np.outer(degree, degree))
         shape = Shape(self.model, self.x.shape[1], self.n_classes, self.layers, self.hidden)
-        self.w = {s.name: initial_value(s, self.seed, k) for k, s in enumerate(parameter_specs(shape))}
+        self.w = {s.name: initial_value(s, self.seed, k)
+                  for k, s in enumerate(parameter_specs(shape))}
         self.moments = {name: (np.zeros_like(w), np.zeros_like(w)) for name, w in self.w.items()}
         self.step = 0
         zero = np.zeros((len(self.x), self.hidden))
         self.snapshot = dict.fromkeys(range(1, self.layers + 1), zero)
-        if self.model == "gcn":                           # its last layer aggregates after the product that narrows
+        if self.model == "gcn":  # its last layer aggregates after the product that narrows
             self.snapshot[self.layers] = np.zeros((len(self.x), self.n_classes))
         self.last_dz = dict(self.snapshot)
 
-    # -- who reads whom ---------------------------------------------------------------------------------------------------
+    # -- who reads whom ----------------------------------------------------------------------------
     def masks(self, epoch: int):
         """(matrix of current reads, of historical reads, of what goes back)."""
         n_chunks = self.chunk.max() + 1
@@ -88,10 +91,11 @@ class Serial:
 
     def mask(self, epoch, layer, width, stream=0):
         threshold = round(self.dropout * 65536)
-        bits = philox.bits16(philox.key(self.seed, epoch, layer, philox.DROPOUT, stream), np.arange(len(self.x)), width)
+        bits = philox.bits16(philox.key(self.seed, epoch, layer, philox.DROPOUT, stream),
+                             np.arange(len(self.x)), width)
         return (bits >= threshold) * float(np.float32(65536 / (65536 - threshold)))
 
-    # -- one epoch ----------------------------------------------------------------------------------------------------------
+    # -- one epoch ---------------------------------------------------------------------------------
     def epoch(self, number: int) -> float:
         self.current, self.late, self.going_back = self.masks(number)
         self.kept, self.grads = {}, {name: np.zeros_like(w) for name, w in self.w.items()}
@@ -145,9 +149,11 @@ class Serial:
         return loss
 
     def _gcn(self, number):
-        """The input is aggregated once, exactly; the last layer narrows first, so its logits are what a hop brings."""
+        """The input is aggregated once, exactly; the last layer narrows first, so its logits are
+        what a hop brings."""
         w, g, inner = self.w, self.grads, range(2, self.layers)
-        z, y, m, e = {1: (self.matrix @ self.x) * self.mask(number, 1, self.x.shape[1], stream=1)}, {}, {}, {}
+        z, y, m, e = {1: (self.matrix @ self.x) * self.mask(number, 1, self.x.shape[1],
+                                                            stream=1)}, {}, {}, {}
         for k in range(1, self.layers):
             if k in inner:
                 z[k] = self.aggregate(e[k - 1], k)
@@ -155,7 +161,8 @@ class Serial:
             m[k] = self.mask(number, k + 1, self.hidden)
             e[k] = np.maximum(y[k], 0) * m[k]
         last = self.layers
-        loss, d = self.loss(self.aggregate(e[last - 1] @ w[f"conv{last}.weight"], last) + w[f"conv{last}.bias"])
+        loss, d = self.loss(self.aggregate(e[last - 1] @ w[f"conv{last}.weight"], last)
+                            + w[f"conv{last}.bias"])
         g[f"conv{last}.bias"] += d.sum(0)
         du = self.aggregate_back(d, last)
         g[f"conv{last}.weight"] += e[last - 1].T @ du
@@ -210,4 +217,5 @@ class Serial:
             m, v = self.moments[name]
             m[...] = 0.9 * m + 0.1 * g
             v[...] = 0.999 * v + 0.001 * g * g
-            self.w[name] -= self.lr * (m / (1 - 0.9 ** self.step)) / (np.sqrt(v / (1 - 0.999 ** self.step)) + 1e-8)
+            self.w[name] -= self.lr * (m / (1 - 0.9 ** self.step)) / (
+                np.sqrt(v / (1 - 0.999 ** self.step)) + 1e-8)

@@ -1,8 +1,10 @@
-"""PipeGCN by hand: P parts in one process, epoch by epoch, with features and gradients that arrive an epoch late.
+"""PipeGCN by hand: P parts in one process, epoch by epoch, with features and gradients that arrive
+an epoch late.
 
-NumPy only. Of hpcgcn it takes the initial weights and the random bits of dropout; everything else is written from the paper,
-node by node and message by message: slow, and open to a check by eye. GCN and GraphSAGE without norms, three layers or more,
-the first one aggregated beforehand (its input does not change, so nothing of it can be stale).
+NumPy only. Of hpcgcn it takes the initial weights and the random bits of dropout; everything else
+is written from the paper, node by node and message by message: slow, and open to a check by eye.
+GCN and GraphSAGE without norms, three layers or more, the first one aggregated beforehand (its
+input does not change, so nothing of it can be stale).
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ class Late:
 
     def arrive(self, rows: np.ndarray):
         self.newest = rows.copy()
-        self.average = (1 - self.gamma) * rows + self.gamma * (0 if self.average is None else self.average)
+        self.average = (1 - self.gamma) * rows + self.gamma * (0 if self.average is None
+                                                               else self.average)
         self.n += 1
 
     def used(self, like: np.ndarray) -> np.ndarray:
@@ -60,7 +63,8 @@ class Rules:
 
 @dataclass
 class Serial:
-    """A run of P parts. adjacency [v, u]: v reads u; part (n,): where each node lives; labels -1: not trained on."""
+    """A run of P parts. adjacency [v, u]: v reads u; part (n,): where each node lives; labels -1:
+    not trained on."""
 
     adjacency: np.ndarray
     x: np.ndarray
@@ -80,14 +84,19 @@ class Serial:
         loops = self.model == "gcn"
         counted = self.adjacency + (np.eye(len(self.x)) if loops else 0)
         degree = np.maximum(counted.sum(1), 1)
-        self.matrix = counted / np.sqrt(np.outer(degree, degree)) if loops else counted / degree[:, None]
-        shape = Shape(self.model, self.x.shape[1], self.n_classes, self.layers, self.hidden, self_loops=loops)
-        self.weights = {s.name: initial_value(s, self.seed, k) for k, s in enumerate(parameter_specs(shape))}
-        self.moments = {name: (np.zeros_like(w), np.zeros_like(w)) for name, w in self.weights.items()}
+        self.matrix = counted / np.sqrt(np.outer(degree,
+                                                 degree)) if loops else counted / degree[:, None]
+        shape = Shape(self.model, self.x.shape[1], self.n_classes, self.layers, self.hidden,
+                      self_loops=loops)
+        self.weights = {s.name: initial_value(s, self.seed, k)
+                        for k, s in enumerate(parameter_specs(shape))}
+        self.moments = {name: (np.zeros_like(w), np.zeros_like(w))
+                        for name, w in self.weights.items()}
         self.step = 0
 
-    # -- what travels ---------------------------------------------------------------------------------------------------
-    def exchange(self, kind: str, layer: int, epoch: int, pairs: dict, stale: bool, gamma: float) -> dict:
+    # -- what travels ------------------------------------------------------------------------------
+    def exchange(self, kind: str, layer: int, epoch: int, pairs: dict, stale: bool,
+                 gamma: float) -> dict:
         """pairs {(from, to): rows}: sent now; returned is what the receiver uses now."""
         used = {}
         for pair, rows in pairs.items():
@@ -103,7 +112,8 @@ class Serial:
         """A h, where a part reads its own rows now and those of others as they arrived."""
         parts = range(self.part.max() + 1)
         sent = {(p, q): h[self.part == p] for p in parts for q in parts if p != q}
-        used = self.exchange("features", layer, epoch, sent, self.rules.features, self.rules.gamma_features)
+        used = self.exchange("features", layer, epoch, sent, self.rules.features,
+                             self.rules.gamma_features)
         out = np.zeros_like(h)
         for q in parts:
             seen = np.empty_like(h)
@@ -118,16 +128,18 @@ class Serial:
         owed = {(q, p): self.matrix[np.ix_(self.part == q, self.part == p)].T @ dz[self.part == q]
                 for q in parts for p in parts}
         own = {p: owed.pop((p, p)) for p in parts}
-        used = self.exchange("gradients", layer, epoch, owed, self.rules.gradients, self.rules.gamma_gradients)
+        used = self.exchange("gradients", layer, epoch, owed, self.rules.gradients,
+                             self.rules.gamma_gradients)
         out = np.empty_like(dz)
         for p in parts:
             out[self.part == p] = own[p] + sum(used[q, p] for q in parts if q != p)
         return out
 
-    # -- one epoch --------------------------------------------------------------------------------------------------------
+    # -- one epoch ---------------------------------------------------------------------------------
     def mask(self, epoch: int, layer: int, width: int, stream: int = 0) -> np.ndarray:
         threshold = round(self.dropout * 65536)
-        bits = philox.bits16(philox.key(self.seed, epoch, layer, philox.DROPOUT, stream), np.arange(len(self.x)), width)
+        bits = philox.bits16(philox.key(self.seed, epoch, layer, philox.DROPOUT, stream),
+                             np.arange(len(self.x)), width)
         return (bits >= threshold) * float(np.float32(65536 / (65536 - threshold)))
 
     def narrows(self, layer: int) -> bool:
@@ -138,7 +150,7 @@ class Serial:
     def epoch(self, number: int) -> float:
         w, sage = self.weights, self.model == "sage"
         grads = {name: np.zeros_like(value) for name, value in w.items()}
-        kept = [None]                                     # per layer: (input, aggregated input, output before ReLU, mask)
+        kept = [None]  # per layer: (input, aggregated input, output before ReLU, mask)
         h = None
         for layer in range(1, self.layers + 1):
             weight, z = w[f"conv{layer}.weight"], None
@@ -196,4 +208,5 @@ class Serial:
             m, v = self.moments[name]
             m[...] = 0.9 * m + 0.1 * g
             v[...] = 0.999 * v + 0.001 * g * g
-            self.weights[name] -= self.lr * (m / (1 - 0.9 ** self.step)) / (np.sqrt(v / (1 - 0.999 ** self.step)) + 1e-8)
+            self.weights[name] -= self.lr * (m / (1 - 0.9 ** self.step)) / (
+                np.sqrt(v / (1 - 0.999 ** self.step)) + 1e-8)

@@ -13,8 +13,8 @@ pytestmark = [pytest.mark.mpi_skip, pytest.mark.timeout(600)]
 HIDDEN, CLASSES, EPOCHS, RANKS = 128, 5, 12, 3
 METHODS = ("vanilla", "overlap", "pipegcn", "sylvie-s", "sylvie-a", "varco", "bns")
 BUDGETS = {"bits": 500_000, "subset": 500_000, "nodes": 400_000, "bits-feedback": 500_000}
-CODECS = {"fp16": {}, "bf16": {}, "8bit": {}, "2bit": {}, "4bit": {"code_parameters": "fp32"}, "subset": {"rate": "5"},
-          "bits": {"rate": "step:1@0,2@2,4@4,8@6,16@8,32@10"}}
+CODECS = {"fp16": {}, "bf16": {}, "8bit": {}, "2bit": {}, "4bit": {"code_parameters": "fp32"},
+          "subset": {"rate": "5"}, "bits": {"rate": "step:1@0,2@2,4@4,8@6,16@8,32@10"}}
 
 
 @pytest.fixture(scope="module")
@@ -34,12 +34,15 @@ def runs(graph, tmp_path_factory):
     write_graph(folder / "g.h5", graph)
     common = {"hidden": HIDDEN, "epochs": EPOCHS, "layers": 3, "model": "sage"}
     jobs = [job(name, folder / "g.h5", method=name, **common) for name in METHODS]
-    jobs += [job(f"codec-{name}", folder / "g.h5", codec=name, **common, **settings) for name, settings in CODECS.items()]
+    jobs += [job(f"codec-{name}", folder / "g.h5", codec=name, **common, **settings)
+             for name, settings in CODECS.items()]
     fed_back = {"error_feedback": True, "rounding": "nearest"}
-    jobs += [job(f"budget-{name}", folder / "g.h5", codec=name.split("-")[0], byte_budget=str(budget), **common,
-                 **(fed_back if "feedback" in name else {})) for name, budget in BUDGETS.items()]
+    jobs += [job(f"budget-{name}", folder / "g.h5", codec=name.split("-")[0],
+                 byte_budget=str(budget), **common, **(fed_back if "feedback" in name else {}))
+             for name, budget in BUDGETS.items()]
     jobs += [job("evaluated", folder / "g.h5", method="sylvie-a", **common | {"eval_every": 1})]
-    jobs += [job("narrow", folder / "g.h5", method="vanilla", **common | {"model": "gcn", "layers": 2}),
+    jobs += [job("narrow", folder / "g.h5", method="vanilla",
+                 **common | {"model": "gcn", "layers": 2}),
              job("deep", folder / "g.h5", method="vanilla", **common | {"model": "resgcn"})]
     results = run_many(RANKS, jobs, folder)
     assert not {label: run for label, run in results.items() if "rows" not in run}
@@ -51,7 +54,8 @@ def column(run, name) -> np.ndarray:
 
 
 def of_exchanges(halo_rows: int, row_bytes) -> int:
-    """Layer 1 is precomputed; layer 2 moves 128 columns there and back, layer 3 (transformed first) its 5 classes."""
+    """Layer 1 is precomputed; layer 2 moves 128 columns there and back, layer 3 (transformed first)
+    its 5 classes."""
     return 2 * halo_rows * (row_bytes(HIDDEN) + row_bytes(CLASSES))
 
 
@@ -62,12 +66,14 @@ def test_plain_exchanges_move_four_bytes_an_element(runs, halo_rows, name):
 
 def test_columns_by_exchange_add_up(runs, halo_rows):
     for run in runs.values():
-        by_exchange = [name for name in run["rows"][0] if name.startswith(("bytes_forward", "bytes_backward"))]
+        by_exchange = [name for name in run["rows"][0]
+                       if name.startswith(("bytes_forward", "bytes_backward"))]
         assert (sum(column(run, name) for name in by_exchange) == column(run, "bytes_sent")).all()
         assert (column(run, "bytes_received") == column(run, "bytes_sent")).all()
     first = runs["vanilla"]["rows"][0]
     assert int(first["bytes_forward_1"]) == int(first["bytes_backward_1"]) == halo_rows * HIDDEN * 4
-    assert int(first["bytes_forward_2"]) == int(first["bytes_backward_2"]) == halo_rows * CLASSES * 4
+    assert int(first["bytes_forward_2"]) == int(
+        first["bytes_backward_2"]) == halo_rows * CLASSES * 4
 
 
 def test_the_narrow_side_travels(runs, halo_rows):
@@ -82,17 +88,20 @@ def test_sylvie_moves_a_twentieth_of_vanilla(runs, halo_rows, name):
     assert set(column(runs[name], "bytes_parameters")) == {4 * 4 * halo_rows}
     wide = runs[name]["rows"][0]
     for exchange in ("forward_1", "backward_1"):
-        assert 20 * int(wide[f"bytes_{exchange}"]) <= int(runs["vanilla"]["rows"][0][f"bytes_{exchange}"])
+        assert 20 * int(wide[f"bytes_{exchange}"]) <= int(
+            runs["vanilla"]["rows"][0][f"bytes_{exchange}"])
     assert 20 * sent.sum() <= column(runs["vanilla"], "bytes_sent").sum()
     assert runs[name]["summary"]["compression"] > 20
 
 
 def test_evaluation_is_not_counted(runs):
-    assert list(column(runs["evaluated"], "bytes_sent")) == list(column(runs["sylvie-a"], "bytes_sent"))
+    assert list(column(runs["evaluated"],
+                       "bytes_sent")) == list(column(runs["sylvie-a"], "bytes_sent"))
 
 
 def test_varco_moves_what_its_formula_says(runs, halo_rows):
-    """Layer 2: max(1, floor(128 / c)) columns with c = max(128 - 5 k 127 / (K - 2), 1); the last layer is left whole."""
+    """Layer 2: max(1, floor(128 / c)) columns with c = max(128 - 5 k 127 / (K - 2), 1); the last
+    layer is left whole."""
     wanted = []
     for epoch in range(EPOCHS):
         ratio = max(128 - 5 * epoch * 127 / (EPOCHS - 2), 1)
@@ -103,11 +112,14 @@ def test_varco_moves_what_its_formula_says(runs, halo_rows):
 
 @pytest.mark.parametrize("name", CODECS)
 def test_codecs_move_what_their_formulas_say(runs, halo_rows, name):
-    sent, bits_at = column(runs[f"codec-{name}"], "bytes_sent"), [1, 1, 2, 2, 4, 4, 8, 8, 16, 16, 32, 32]
+    sent, bits_at = column(runs[f"codec-{name}"], "bytes_sent"), [1, 1, 2, 2, 4, 4, 8, 8, 16, 16,
+                                                                  32, 32]
 
     def quantised(bits, header=4):
-        return of_exchanges(halo_rows, lambda d: header + -(-d * bits // 8) if bits < 16 else d * bits // 8)
-    wanted = {"fp16": [quantised(16)] * EPOCHS, "bf16": [quantised(16)] * EPOCHS, "8bit": [quantised(8)] * EPOCHS,
+        return of_exchanges(halo_rows,
+                            lambda d: header + -(-d * bits // 8) if bits < 16 else d * bits // 8)
+    wanted = {"fp16": [quantised(16)] * EPOCHS, "bf16": [quantised(16)] * EPOCHS,
+              "8bit": [quantised(8)] * EPOCHS,
               "2bit": [quantised(2)] * EPOCHS, "4bit": [quantised(4, header=8)] * EPOCHS,
               "subset": [of_exchanges(halo_rows, lambda d: 4 * max(1, d // 5))] * EPOCHS,
               "bits": [quantised(b) for b in bits_at]}
@@ -116,7 +128,8 @@ def test_codecs_move_what_their_formulas_say(runs, halo_rows, name):
 
 def test_bns_moves_about_a_tenth(runs, halo_rows):
     sent = column(runs["bns"], "bytes_sent")
-    assert (sent % (2 * 4 * (HIDDEN + CLASSES)) == 0).all(), "the same nodes in all layers and directions"
+    assert (sent % (2 * 4 * (HIDDEN + CLASSES))
+            == 0).all(), "the same nodes in all layers and directions"
     whole = of_exchanges(halo_rows, lambda d: 4 * d) * EPOCHS
     assert 0.06 * whole < sent.sum() < 0.15 * whole and len(set(sent)) > 3
 
@@ -124,10 +137,12 @@ def test_bns_moves_about_a_tenth(runs, halo_rows):
 @pytest.mark.parametrize("name", BUDGETS)
 def test_budgets_are_kept_and_nearly_spent(runs, name):
     spent = column(runs[f"budget-{name}"], "bytes_sent").sum()
-    # Bits move in six steps, and the last one doubles what an epoch sends; nodes are drawn, with a margin for bad luck.
+    # Bits move in six steps, and the last one doubles what an epoch sends; nodes are drawn, with a
+    # margin for bad luck.
     assert (0.75 if name == "nodes" else 0.85) * BUDGETS[name] < spent <= BUDGETS[name]
 
 
 def test_what_fp32_would_have_sent_is_told(runs, halo_rows):
     for name in ("vanilla", "sylvie-a", "varco", "bns"):
-        assert set(column(runs[name], "bytes_uncompressed")) == {of_exchanges(halo_rows, lambda d: 4 * d)}
+        assert set(column(runs[name],
+                          "bytes_uncompressed")) == {of_exchanges(halo_rows, lambda d: 4 * d)}

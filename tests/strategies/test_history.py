@@ -1,4 +1,5 @@
-"""Pipelines with history against a serial run written by hand; what resumes, what changes nothing, what is told about it."""
+"""Pipelines with history against a serial run written by hand; what resumes, what changes nothing,
+what is told about it."""
 
 import numpy as np
 import pytest
@@ -13,15 +14,16 @@ from hpcgcn.graph.store import write_graph, write_partition
 pytestmark = [pytest.mark.mpi_skip, pytest.mark.timeout(600)]
 
 EPOCHS, LAYERS, CHUNKS = 12, 5, 8
-PRECISE = {"backend": "reference", "dtype": "float64", "epochs": EPOCHS, "dropout": 0.5, "lr": 0.02, "seed": 5, "hidden": 8,
-           "layers": LAYERS, "method": "gnnpipe"}
+PRECISE = {"backend": "reference", "dtype": "float64", "epochs": EPOCHS, "dropout": 0.5, "lr": 0.02,
+           "seed": 5, "hidden": 8, "layers": LAYERS, "method": "gnnpipe"}
 # name: (the rules by hand, the settings that should mean the same)
 CASES = {
     "paper": (Rules(), {}),
     "short": (Rules(hold=3), {"history_hold": 3}),
     "every": (Rules(hold=1), {"history_hold": 1}),
     "ordered": (Rules(hold=3, shuffle=False), {"history_hold": 3, "shuffle_chunks": False}),
-    "stale": (Rules(hold=3, zero_gradients=False), {"history_hold": 3, "history_gradients": "stale"}),
+    "stale": (Rules(hold=3, zero_gradients=False),
+              {"history_hold": 3, "history_gradients": "stale"}),
     "none-of-them": (Rules(hold=1, shuffle=False, zero_gradients=False),
                      {"history_hold": 1, "shuffle_chunks": False, "history_gradients": "stale"}),
 }
@@ -33,14 +35,16 @@ def graph_of(kind: str):
 
 
 def chunk_of(graph, ways: int) -> np.ndarray:
-    """The part of every node in a file of CHUNKS parts is way by way: part p is chunk p % (CHUNKS / ways) of its way."""
+    """The part of every node in a file of CHUNKS parts is way by way: part p is chunk p % (CHUNKS /
+    ways) of its way."""
     return partition_graph(graph, CHUNKS, "random", seed=1) % (CHUNKS // ways)
 
 
 def serial_losses(kind: str, model: str, ways: int, rules: Rules) -> list[float]:
     graph = graph_of(kind)
     labels = np.where(graph.split[0] == TRAIN, graph.labels, -1)
-    run = Serial(dense_adjacency(graph), dense_features(graph), labels, chunk_of(graph, ways), model, PRECISE["hidden"], LAYERS,
+    run = Serial(dense_adjacency(graph), dense_features(graph), labels, chunk_of(graph, ways),
+                 model, PRECISE["hidden"], LAYERS,
                  graph.n_classes, PRECISE["dropout"], PRECISE["lr"], PRECISE["seed"], rules)
     return [run.epoch(t) for t in range(EPOCHS)]
 
@@ -51,17 +55,19 @@ def sources(tmp_path_factory):
     for kind in ("undirected", "directed"):
         graph = graph_of(kind)
         write_graph(folder / f"{kind}.h5", graph)
-        write_partition(folder / f"{kind}-{CHUNKS}.h5", graph, partition_graph(graph, CHUNKS, "random", seed=1), settings={})
+        write_partition(folder / f"{kind}-{CHUNKS}.h5", graph,
+                        partition_graph(graph, CHUNKS, "random", seed=1), settings={})
     return folder
 
 
 @pytest.mark.parametrize("n_ranks, ways", GRIDS)
 def test_equals_the_serial_reference(n_ranks, ways, sources, tmp_path):
     wanted = [(name, "gcnii", "undirected") for name in CASES]
-    wanted += [("short", "gcnii", "directed"), ("stale", "resgcn", "directed"), ("short", "resgcn", "undirected"),
+    wanted += [("short", "gcnii", "directed"), ("stale", "resgcn", "directed"),
+               ("short", "resgcn", "undirected"),
                ("short", "gcn", "undirected"), ("stale", "gcn", "directed")]
-    jobs = [job(".".join(key), sources / f"{key[2]}-{CHUNKS}.h5", model=key[1], chunks=CHUNKS, ways=ways,
-                **PRECISE | CASES[key[0]][1]) for key in wanted]
+    jobs = [job(".".join(key), sources / f"{key[2]}-{CHUNKS}.h5", model=key[1], chunks=CHUNKS,
+                ways=ways, **PRECISE | CASES[key[0]][1]) for key in wanted]
     found = run_many(n_ranks, jobs, tmp_path)
     for key in wanted:
         run = found[".".join(key)]
@@ -72,12 +78,15 @@ def test_equals_the_serial_reference(n_ranks, ways, sources, tmp_path):
     assert len(losses) == len(CASES), "two settings that should differ gave the same losses"
 
 
-# -- the whole exchange family, resumed -------------------------------------------------------------------------------
+# -- the whole exchange family, resumed ------------------------------------------------------------
 
-WAYS = {"plain": {}, "short": {"history_hold": 3}, "stale-gradients": {"history_gradients": "stale", "history_hold": 4},
-        "coded": {"codec": "4bit"}, "moving": {"codec": "bits", "rate": "step:2@0,8@5"}, "resgcn": {"model": "resgcn"},
-        "sage": {"model": "sage", "codec": "bf16"}, "inductive": {"inductive": True}, "clipped": {"clip": 0.05, "history": "none"}}
-HYBRID = {"hybrid": {}, "hybrid-stale": {"staleness_features": 1, "staleness_gradients": 1, "history_hold": 3},
+WAYS = {"plain": {}, "short": {"history_hold": 3},
+        "stale-gradients": {"history_gradients": "stale", "history_hold": 4},
+        "coded": {"codec": "4bit"}, "moving": {"codec": "bits", "rate": "step:2@0,8@5"},
+        "resgcn": {"model": "resgcn"}, "sage": {"model": "sage", "codec": "bf16"},
+        "inductive": {"inductive": True}, "clipped": {"clip": 0.05, "history": "none"}}
+HYBRID = {"hybrid": {},
+          "hybrid-stale": {"staleness_features": 1, "staleness_gradients": 1, "history_hold": 3},
           "hybrid-smooth": {"staleness_features": 1, "smooth_features": 0.5, "codec": "8bit"}}
 DIED_AFTER = 7
 
@@ -87,11 +96,12 @@ def resumed(request, sources, tmp_path_factory):
     n_ranks, cases = request.param
     folder, jobs = tmp_path_factory.mktemp("resumed"), []
     for name, more in cases.items():
-        settings = {"model": "gcnii", "layers": LAYERS, "epochs": EPOCHS, "checkpoint_every": DIED_AFTER, "eval_every": 3,
+        settings = {"model": "gcnii", "layers": LAYERS, "epochs": EPOCHS,
+                    "checkpoint_every": DIED_AFTER, "eval_every": 3,
                     "method": "gnnpipe-hybrid" if name in HYBRID else "gnnpipe"} | more
         jobs += [job(f"{name}.straight", sources / "undirected.h5", **settings),
-                 job(f"{name}.resumed", sources / "undirected.h5", **settings | {"name": f"{name}.straight"}, resume="must",
-                     forget_after=DIED_AFTER)]
+                 job(f"{name}.resumed", sources / "undirected.h5", **settings
+                     | {"name": f"{name}.straight"}, resume="must", forget_after=DIED_AFTER)]
     return cases, run_many(n_ranks, jobs, folder)
 
 
@@ -102,13 +112,16 @@ def test_resumed_equals_uninterrupted(resumed):
         assert "losses" in straight and len(straight["losses"]) == EPOCHS, straight
         assert again["losses"] == straight["losses"] and again["digest"] == straight["digest"], name
         for column in ("val", "test", "bytes_sent", "history_share"):
-            assert [row[column] for row in again["rows"]] == [row[column] for row in straight["rows"]], (name, column)
+            assert [row[column]
+                    for row in again["rows"]] == [row[column]
+                                                  for row in straight["rows"]], (name, column)
 
 
 def test_without_its_snapshots_a_run_goes_on_with_an_exact_epoch(sources, tmp_path):
     settings = {"model": "gcnii", "layers": LAYERS, "checkpoint_every": 4, "lr": 0.005}
     jobs = [job("a", sources / "undirected.h5", method="overlap", epochs=30, **settings),
-            job("b", sources / "undirected.h5", method="gnnpipe", epochs=40, resume="must", **settings | {"name": "a"})]
+            job("b", sources / "undirected.h5", method="gnnpipe", epochs=40, resume="must",
+                **settings | {"name": "a"})]
     run = run_many(2, jobs, tmp_path)["b"]
     shares = [float(row["history_share"]) for row in run["rows"][30:]]
     assert shares[0] == 0 and min(shares[1:]) > 0.2
@@ -119,14 +132,15 @@ def test_without_its_snapshots_a_run_goes_on_with_an_exact_epoch(sources, tmp_pa
 def test_what_is_made_again_in_backward_changes_nothing(sources, tmp_path):
     """Not a bit: activations are made again by the same kernels from the same rows.
 
-    Stages are divided by measured cost. Three layers leave four stages no choice; where two stages of the hybrid came out
-    differently, sums of gradients are made in another order.
+    Stages are divided by measured cost. Three layers leave four stages no choice; where two stages
+    of the hybrid came out differently, sums of gradients are made in another order.
     """
     cases = {"history": {"history_hold": 2, "layers": 3}, "exact": {"history": "none", "layers": 3},
              "hybrid": {"history_hold": 2, "method": "gnnpipe-hybrid"}}
-    common = {"model": "gcnii", "method": "gnnpipe", "layers": LAYERS, "dropout": 0.5, "epochs": 6, "checkpoint_every": 6}
-    jobs = [job(f"{name}.{recompute}", sources / "undirected.h5", recompute=recompute, **common | more)
-            for name, more in cases.items() for recompute in (True, False)]
+    common = {"model": "gcnii", "method": "gnnpipe", "layers": LAYERS, "dropout": 0.5, "epochs": 6,
+              "checkpoint_every": 6}
+    jobs = [job(f"{name}.{recompute}", sources / "undirected.h5", recompute=recompute,
+                **common | more) for name, more in cases.items() for recompute in (True, False)]
     found = run_many(4, jobs, tmp_path)
     for name in cases:
         again, kept = found[f"{name}.True"], found[f"{name}.False"]
@@ -138,12 +152,13 @@ def test_what_is_made_again_in_backward_changes_nothing(sources, tmp_path):
             np.testing.assert_allclose(again["losses"], kept["losses"], rtol=1e-6)
 
 
-# -- what is told -----------------------------------------------------------------------------------------------------------
+# -- what is told ----------------------------------------------------------------------------------
 
 def test_the_age_of_what_is_read_is_told(sources, tmp_path):
-    jobs = [job("a", sources / f"undirected-{CHUNKS}.h5", model="resgcn", method="gnnpipe", chunks=CHUNKS, history_hold=3,
-                epochs=9, layers=LAYERS), job("b", sources / "undirected.h5", model="resgcn", method="gnnpipe", history="none",
-                                              layers=LAYERS)]
+    jobs = [job("a", sources / f"undirected-{CHUNKS}.h5", model="resgcn", method="gnnpipe",
+                chunks=CHUNKS, history_hold=3, epochs=9, layers=LAYERS),
+            job("b", sources / "undirected.h5", model="resgcn", method="gnnpipe", history="none",
+                layers=LAYERS)]
     found = run_many(2, jobs, tmp_path)
     told = found["a"]["summary"]["pipeline"]
     assert set(told["reads_by_age"]) == {"current", "zeros", "1", "2", "3"}
@@ -152,7 +167,9 @@ def test_the_age_of_what_is_read_is_told(sources, tmp_path):
     chunk, matrix = chunk_of(graph, 1), dense_adjacency(graph) + np.eye(graph.n_nodes)
     across = (matrix * (chunk[:, None] != chunk[None, :])).sum() / matrix.sum()
     shares = [float(row["history_share"]) for row in found["a"]["rows"]]
-    # Undirected: of the two entries of an edge between chunks one reads history, whatever the order.
+    # Undirected: of the two entries of an edge between chunks one reads history, whatever the
+    # order.
     assert shares == pytest.approx([across / 2] * 9)
-    assert told["bubble_predicted"] == pytest.approx(1 / 9) and 0 <= told["bubble_measured"] < 1 and told["balance"] >= 1
+    assert (told["bubble_predicted"] == pytest.approx(1 / 9) and 0 <= told["bubble_measured"] < 1
+            and told["balance"] >= 1)
     assert found["b"]["summary"]["pipeline"]["reads_by_age"] == {"current": 1}

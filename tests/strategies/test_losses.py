@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-pytestmark = [pytest.mark.jobs, pytest.mark.one_machine, pytest.mark.mpi_skip, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.jobs, pytest.mark.one_machine, pytest.mark.mpi_skip,
+              pytest.mark.timeout(300)]
 
 SCRIPT = pathlib.Path(__file__).parents[2] / "benchmarks" / "losses.py"
 RUN = "2 sbm --model sage --codec bits --rate 4 --error-feedback --resume must"

@@ -1,4 +1,5 @@
-"""The order of rows for ranks with roles: it keeps neighbours in few blocks, and changes nothing but the numbers of nodes."""
+"""The order of rows for ranks with roles: it keeps neighbours in few blocks, and changes nothing
+but the numbers of nodes."""
 
 import numpy as np
 import pytest
@@ -31,14 +32,16 @@ def test_the_matrix_is_the_same_up_to_the_numbers(comm, self_loops):
     graph = shuffled_grid()
     owner = np.arange(graph.n_nodes) * comm.size // graph.n_nodes
     part = cut(graph, owner, comm.rank, comm.size)
-    plain, ordered = (build_whole(comm, part, self_loops, order_blocks=choice) for choice in (False, True))
+    plain, ordered = (build_whole(comm, part, self_loops, order_blocks=choice)
+                      for choice in (False, True))
     old_ids = np.concatenate(comm.allgather(plain.ids))
     new_ids = np.concatenate(comm.allgather(ordered.ids))
     assert sorted(new_ids) == sorted(old_ids)
     assert (new_ids != old_ids).any()
 
     def entries(whole, ids):
-        return {(int(ids[r]), int(ids[c])) for r, c in zip(row_numbers(whole.matrix.indptr), whole.matrix.indices)}
+        return {(int(ids[r]), int(ids[c]))
+                for r, c in zip(row_numbers(whole.matrix.indptr), whole.matrix.indices)}
 
     assert entries(plain, old_ids) == entries(ordered, new_ids)
     np.testing.assert_array_equal(part.original_ids[ordered.order], ordered.ids)

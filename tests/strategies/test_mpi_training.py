@@ -1,4 +1,5 @@
-"""Training on parts cut by hand, awkward ones among them, against one rank that holds the whole graph."""
+"""Training on parts cut by hand, awkward ones among them, against one rank that holds the whole
+graph."""
 
 import numpy as np
 import pytest
@@ -16,7 +17,8 @@ from hpcgcn.train.trainer import Trainer
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 
 EPOCHS = 4
-SETTINGS = {"backend": "reference", "dtype": "float64", "layers": 3, "hidden": 7, "dropout": 0.4, "lr": 0.03, "seed": 1}
+SETTINGS = {"backend": "reference", "dtype": "float64", "layers": 3, "hidden": 7, "dropout": 0.4,
+            "lr": 0.03, "seed": 1}
 
 
 def losses(trainer, epochs=EPOCHS) -> list[float]:
@@ -26,7 +28,8 @@ def losses(trainer, epochs=EPOCHS) -> list[float]:
 def trainer_on(runtime, graph, owner, **settings) -> Trainer:
     config, comm = make_config(SETTINGS | settings), runtime.comm
     with collective_errors(comm):
-        return Trainer(runtime, ReferenceBackend(np.float64), cut(graph, owner, comm.rank, comm.size), config)
+        return Trainer(runtime, ReferenceBackend(np.float64),
+                       cut(graph, owner, comm.rank, comm.size), config)
 
 
 @pytest.mark.parametrize("inductive", [False, True])
@@ -34,9 +37,10 @@ def trainer_on(runtime, graph, owner, **settings) -> Trainer:
 @pytest.mark.parametrize("kind", KINDS)
 def test_awkward_cuts_change_nothing(comm, runtime, kind, model, inductive):
     method = "vanilla" if (model in ("gcn", "resgcn")) == inductive else "overlap"
-    graph, owner = awkward(kind, comm.size, directed=model in ("sage", "gcnii"), sparse=kind == "blocks",
-                           multilabel=kind == "random")
-    settings = {"model": model, "inductive": inductive, "precompute": "no" if kind in ("no-halo", "random") else "auto"}
+    graph, owner = awkward(kind, comm.size, directed=model in ("sage", "gcnii"),
+                           sparse=kind == "blocks", multilabel=kind == "random")
+    settings = {"model": model, "inductive": inductive,
+                "precompute": "no" if kind in ("no-halo", "random") else "auto"}
     control = make_trainer(graph, **SETTINGS, **settings)
     trainer = trainer_on(runtime, graph, owner, **settings, method=method)
     np.testing.assert_allclose(losses(trainer), losses(control), rtol=1e-9)
@@ -46,7 +50,8 @@ def test_awkward_cuts_change_nothing(comm, runtime, kind, model, inductive):
 
 
 def test_a_rank_without_train_nodes(comm, runtime):
-    """All train nodes are with rank 0: the others have nothing to add in the transductive case, no nodes in the inductive."""
+    """All train nodes are with rank 0: the others have nothing to add in the transductive case, no
+    nodes in the inductive."""
     graph, owner = awkward("random", comm.size)
     graph.split[0] = np.where(owner == 0, TRAIN, VAL)
     for inductive in (False, True):
@@ -54,7 +59,8 @@ def test_a_rank_without_train_nodes(comm, runtime):
             trainer = trainer_on(runtime, graph, owner, inductive=inductive, method=method)
             found = losses(trainer)
             if method == "overlap":
-                np.testing.assert_allclose(found, losses(make_trainer(graph, **SETTINGS, inductive=inductive)), rtol=1e-9)
+                np.testing.assert_allclose(
+                    found, losses(make_trainer(graph, **SETTINGS, inductive=inductive)), rtol=1e-9)
             trainer.evaluate()
             trainer.close()
 
@@ -74,13 +80,15 @@ def test_one_class_trains(comm, runtime):
 
 def test_a_graph_without_edges(comm, runtime):
     graph, owner = awkward("random", comm.size, n_edges=0)
-    np.testing.assert_allclose(losses(trainer_on(runtime, graph, owner)), losses(make_trainer(graph, **SETTINGS)), rtol=1e-9)
+    np.testing.assert_allclose(losses(trainer_on(runtime, graph, owner)),
+                               losses(make_trainer(graph, **SETTINGS)), rtol=1e-9)
 
 
 def test_single_is_for_one_rank(comm, runtime):
     graph, owner = awkward("random", comm.size)
     if comm.size == 1:
-        assert trainer_on(runtime, graph, owner, parallel="single").strategy.config.parallel == "single"
+        assert trainer_on(runtime, graph, owner,
+                          parallel="single").strategy.config.parallel == "single"
         return
     with pytest.raises(ConfigError, match="one rank"):
         trainer_on(runtime, graph, owner, parallel="single")
@@ -90,7 +98,8 @@ def test_float32_ranks_end_with_the_same_parameters(comm, runtime):
     """No rank may drift: parameters are updated by each rank for itself."""
     graph, owner = awkward("random", comm.size)
     config = make_config(SETTINGS | {"dtype": "float32", "method": "sylvie-a", "clip": 0.5})
-    trainer = Trainer(runtime, ReferenceBackend(np.float32), cut(graph, owner, comm.rank, comm.size), config)
+    trainer = Trainer(runtime, ReferenceBackend(np.float32),
+                      cut(graph, owner, comm.rank, comm.size), config)
     losses(trainer, 10)
     assert len(set(comm.allgather(trainer.parameters.value.tobytes()))) == 1
     trainer.close()
@@ -106,14 +115,17 @@ def test_the_whole_part_is_a_part(comm):
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("model", ["sage", "gcnii"])
 def test_rows_kept_in_tiles_change_no_bit(comm, runtime, model, precision, monkeypatch):
-    """Hops take turns with two stores: deep models would show a row that is overwritten too early."""
+    """Hops take turns with two stores: deep models would show a row that is overwritten too
+    early."""
     graph, owner = awkward("random", comm.size)
-    settings = {"backend": "native", "dtype": "float32", "model": model, "layers": 6, "hidden": 48, "precision": precision}
+    settings = {"backend": "native", "dtype": "float32", "model": model, "layers": 6, "hidden": 48,
+                "precision": precision}
 
     def run() -> list[float]:
         config = make_config(SETTINGS | settings)
         with collective_errors(comm):
-            trainer = Trainer(runtime, native.NativeBackend(threads=1), cut(graph, owner, comm.rank, comm.size), config)
+            trainer = Trainer(runtime, native.NativeBackend(threads=1),
+                              cut(graph, owner, comm.rank, comm.size), config)
         found = losses(trainer)
         trainer.close()
         return found

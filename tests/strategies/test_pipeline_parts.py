@@ -1,4 +1,5 @@
-"""The parts of a pipeline of layers, each alone: grids, chunks, cuts, balance, schedules, storage."""
+"""The parts of a pipeline of layers, each alone: grids, chunks, cuts, balance, schedules,
+storage."""
 
 import itertools
 
@@ -28,22 +29,23 @@ from hpcgcn.parallel.layers.storage import plan_stage
 BACKEND = ReferenceBackend(np.float32)
 
 
-# -- grids ------------------------------------------------------------------------------------------------------------
+# -- grids -----------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("ways, stages, ranks, wanted", [
-    (1, 0, 4, (1, 4)), (2, 0, 4, (2, 2)), (0, 0, 4, (2, 2)), (0, 0, 6, (2, 3)), (0, 0, 3, (3, 1)), (0, 0, 1, (1, 1)), (0, 2, 8, (4, 2)),
-    (2, 4, 8, (2, 4)), (1, 1, 1, (1, 1))])
+    (1, 0, 4, (1, 4)), (2, 0, 4, (2, 2)), (0, 0, 4, (2, 2)), (0, 0, 6, (2, 3)), (0, 0, 3, (3, 1)),
+    (0, 0, 1, (1, 1)), (0, 2, 8, (4, 2)), (2, 4, 8, (2, 4)), (1, 1, 1, (1, 1))])
 def test_grids(ways, stages, ranks, wanted):
     assert grid_shape(ways, stages, ranks) == wanted
 
 
-@pytest.mark.parametrize("ways, stages, ranks", [(1, 3, 4), (3, 0, 4), (2, 2, 8), (0, 3, 4), (5, 0, 4), (0, 5, 4)])
+@pytest.mark.parametrize("ways, stages, ranks",
+                         [(1, 3, 4), (3, 0, 4), (2, 2, 8), (0, 3, 4), (5, 0, 4), (0, 5, 4)])
 def test_grids_that_do_not_fit_are_refused(ways, stages, ranks):
     with pytest.raises(ConfigError, match=f"but {ranks} were started"):
         grid_shape(ways, stages, ranks)
 
 
-# -- chunks -----------------------------------------------------------------------------------------------------------
+# -- chunks ----------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize("method", ["metis", "random", "block"])
@@ -54,7 +56,8 @@ def test_chunks_hold_every_node_once(directed, method, ways, n_chunks):
     assert np.array_equal(np.sort(chunking.order), np.arange(200))
     assert len(chunking.chunks) == ways and chunking.offsets[-1] == 200
     for ends, size in zip(chunking.chunks, np.diff(chunking.offsets)):
-        assert len(ends) == n_chunks + 1 and ends[0] == 0 and ends[-1] == size and (np.diff(ends) > 0).all()
+        assert (len(ends) == n_chunks + 1 and ends[0] == 0 and ends[-1] == size
+                and (np.diff(ends) > 0).all())
     entries = 0
     for way in range(ways):
         part = partition_of_graph(graph, chunking, way, 0)
@@ -73,7 +76,8 @@ def test_chunks_do_about_equal_work():
 
 
 def test_chunks_are_put_together_from_four_parts_each(monkeypatch):
-    """The paper's rule: METIS with weights of 50 + degree into 4 K parts, their numbers shuffled, four merged into a chunk."""
+    """The paper's rule: METIS with weights of 50 + degree into 4 K parts, their numbers shuffled,
+    four merged into a chunk."""
     graph, asked = small_graph(400, 1500), {}
 
     def metis_parts(indptr, indices, n_parts, objective, seed, weights):
@@ -84,7 +88,8 @@ def test_chunks_are_put_together_from_four_parts_each(monkeypatch):
     assert asked["n_parts"] == 20 and asked["objective"] == "cut"
     assert np.array_equal(asked["weights"], 50 + np.diff(graph.indptr))
     of_part = chunk[:20]
-    assert np.array_equal(chunk, of_part[np.arange(graph.n_nodes) % 20]) and np.bincount(of_part).tolist() == [4] * 5
+    assert (np.array_equal(chunk, of_part[np.arange(graph.n_nodes) % 20])
+            and np.bincount(of_part).tolist() == [4] * 5)
     assert not np.array_equal(of_part, np.arange(20) // 4), "neighbouring parts were merged"
 
 
@@ -95,20 +100,25 @@ def test_runs_of_parts():
         cut_runs(indptr, np.array([0, 40, 100]), 50)
 
 
-# -- cuts and balance -------------------------------------------------------------------------------------------------
+# -- cuts and balance ------------------------------------------------------------------------------
 
 def planned(model: str, layers: int = 4, sparse: bool = False, **more):
-    shape = Shape(model, 6, 3, layers, 8, dropout=0.5, self_loops=model != "sage", norm=model == "sage", **more)
+    shape = Shape(model, 6, 3, layers, 8, dropout=0.5, self_loops=model != "sage",
+                  norm=model == "sage", **more)
     graph = small_graph(sparse=sparse)
-    features = {"sparse": graph.features} if sparse else {"dense": BACKEND.from_host(np.float32(graph.features))}
+    features = ({"sparse": graph.features} if sparse
+                else {"dense": BACKEND.from_host(np.float32(graph.features))})
     if model in ("gcn", "sage") and not sparse:
         features["aggregated"] = features["dense"]
     parameters = Parameters(BACKEND, parameter_specs(shape), 0, allocate=False)
-    return build_model(BACKEND, shape, parameters, graph.n_nodes, Inputs(np.arange(graph.n_nodes), **features))
+    return build_model(BACKEND, shape, parameters, graph.n_nodes,
+                       Inputs(np.arange(graph.n_nodes), **features))
 
 
-@pytest.mark.parametrize("model, crossing", [("gcnii", [["h0"], ["e", "h0"], ["e", "h0"], ["e", "h0"]]), ("resgcn", [["stream"]] * 4),
-                                             ("gcn", [["e"], ["e"], ["u"]]), ("sage", [["e"], ["e"], ["e"]])])
+@pytest.mark.parametrize("model, crossing",
+                         [("gcnii", [["h0"], ["e", "h0"], ["e", "h0"], ["e", "h0"]]),
+                          ("resgcn", [["stream"]] * 4),
+                          ("gcn", [["e"], ["e"], ["u"]]), ("sage", [["e"], ["e"], ["e"]])])
 def test_as_little_as_possible_crosses_a_cut(model, crossing):
     cuts = find_cuts(planned(model))
     assert [sorted(field.name for field in cut.fields) for cut in cuts] == crossing
@@ -129,7 +139,8 @@ def test_stages_share_a_model_out(model):
     assert [id(hop) for plan in plans for hop in plan.hops] == [id(hop) for hop in whole.hops]
     steps = [step for plan in plans for segment in plan.segments for step in segment]
     assert [id(s) for s in steps] == [id(s) for block in whole.blocks for s in block]
-    assert plans[0].sent == plans[1].received and plans[1].sent == plans[2].received and not plans[0].received and not plans[2].sent
+    assert (plans[0].sent == plans[1].received and plans[1].sent == plans[2].received
+            and not plans[0].received and not plans[2].sent)
     assert plans[0].next_hop == plans[1].first_hop
 
 
@@ -143,7 +154,8 @@ def test_the_most_expensive_stage_costs_least():
         def worst(ends, costs=costs):
             return max(sum(costs[a:b]) for a, b in zip([0, *ends], ends))
         found = balance(costs, n_stages)
-        every = [[*inner, n_units] for inner in itertools.combinations(range(1, n_units), n_stages - 1)]
+        every = [[*inner, n_units]
+                 for inner in itertools.combinations(range(1, n_units), n_stages - 1)]
         assert found in every and worst(found) == pytest.approx(min(map(worst, every)))
 
 
@@ -154,42 +166,54 @@ def test_a_stage_allocates_its_own_arrays_and_parameters():
     plan = plan_stage(stage, logits=model.logits)
     parameters.allocate({p.spec.name for p in plan.parameters})
     plan.bind(BACKEND)
-    mine = {"conv3.weight", "conv4.weight", "conv5.weight", "conv6.weight", "output.weight", "output.bias"}
+    mine = {"conv3.weight", "conv4.weight", "conv5.weight", "conv6.weight", "output.weight",
+            "output.bias"}
     assert {spec.name for spec in parameters.specs} == mine
     whole = Parameters(BACKEND, parameters.all_specs, 0)
-    assert np.array_equal(whole.value[parameters.offset:parameters.offset + parameters.size], parameters.value)
+    assert np.array_equal(whole.value[parameters.offset:parameters.offset + parameters.size],
+                          parameters.value)
     assert np.array_equal(parameters["conv4.weight"].value, whole["conv4.weight"].value)
     assert parameters["conv1.weight"].value is None
     for hop in model.hops:
-        arrays = (hop.source.planned_value, hop.source.planned_grad, hop.target.planned_value, hop.target.planned_grad)
+        arrays = (hop.source.planned_value, hop.source.planned_grad, hop.target.planned_value,
+                  hop.target.planned_grad)
         assert [array.bound for array in arrays] == [hop in stage.hops] * 4
-    for gathered in ([hop.source.value for hop in stage.hops], [hop.target.grad for hop in stage.hops]):
-        assert len({id(array) for array in gathered}) == len(gathered), "gathered from at the same time"
+    for gathered in ([hop.source.value for hop in stage.hops],
+                     [hop.target.grad for hop in stage.hops]):
+        assert len({id(array)
+                    for array in gathered}) == len(gathered), "gathered from at the same time"
 
 
-@pytest.mark.parametrize("model, dead, recomputed", [("gcnii", 4, 3), ("resgcn", 0, 0), ("gcn", 2, 0), ("sage", 1, 0)])
+@pytest.mark.parametrize("model, dead, recomputed",
+                         [("gcnii", 4, 3), ("resgcn", 0, 0), ("gcn", 2, 0), ("sage", 1, 0)])
 def test_gradients_take_the_place_of_inputs_that_can_be_recomputed(model, dead, recomputed):
-    """Going forward a stage gathers inputs of hops, going back gradients of their outputs: these may share memory."""
+    """Going forward a stage gathers inputs of hops, going back gradients of their outputs: these
+    may share memory."""
     whole = planned(model, layers=6)
     cuts = find_cuts(whole)
     stage = stage_plan(whole, cuts, [len(cuts) - 3, len(cuts) + 1], 1)
     before = plan_stage(stage, logits=whole.logits).bytes()
     plan = plan_stage(stage, recompute=True, logits=whole.logits)
     # A stage's first input comes from another stage, which recomputes it if it has to.
-    assert len(plan.recomputed) == recomputed and len({step.recomputed for step in plan.recomputed}) <= 1
-    buffer_of = {array: number for number, buffer in enumerate(plan.buffers) for array in buffer.arrays}
+    assert len(plan.recomputed) == recomputed and len({step.recomputed
+                                                       for step in plan.recomputed}) <= 1
+    buffer_of = {array: number for number, buffer in enumerate(plan.buffers)
+                 for array in buffer.arrays}
     inputs = [buffer_of[hop.source.planned_value] for hop in stage.hops]
     gradients = [buffer_of[hop.target.planned_grad] for hop in stage.hops]
-    assert len(set(inputs)) == len(inputs) and len(set(gradients)) == len(gradients), "alive at the same time"
+    assert (len(set(inputs)) == len(inputs)
+            and len(set(gradients)) == len(gradients)), "alive at the same time"
     ends = {life.array: life.last for life in plan.lifetimes}
-    begin_backward = min(life.first for life in plan.lifetimes if life.array is stage.hops[-1].target.planned_grad)
+    begin_backward = min(life.first for life in plan.lifetimes
+                         if life.array is stage.hops[-1].target.planned_grad)
     assert sum(ends[hop.source.planned_value] < begin_backward for hop in stage.hops) == dead
     if recomputed:
-        small = sum(plan.bytes().values()) - sum(8 * 4 * step.recomputed.shape[0] for step in plan.recomputed[:1])
+        small = sum(plan.bytes().values()) - sum(8 * 4 * step.recomputed.shape[0]
+                                                 for step in plan.recomputed[:1])
         assert small < sum(before.values())
 
 
-# -- schedules ----------------------------------------------------------------------------------------------------------
+# -- schedules -------------------------------------------------------------------------------------
 
 def check_schedule(schedule, n_hops, reads, n_chunks):
     """Every task once, in an order that respects what it reads."""
@@ -230,8 +254,10 @@ def test_what_leaves_a_stage_arrives_at_the_next():
 
 def test_orders_change_with_the_epoch_and_are_kept_without_shuffling():
     orders = [chunk_order(3, epoch, 12, True) for epoch in range(4)]
-    assert all(sorted(order) == list(range(12)) for order in orders) and len(set(map(tuple, orders))) == 4
-    assert chunk_order(3, 1, 12, True) == orders[1] and chunk_order(3, 1, 12, False) == list(range(12))
+    assert all(sorted(order) == list(range(12))
+               for order in orders) and len(set(map(tuple, orders))) == 4
+    assert chunk_order(3, 1, 12, True) == orders[1] and chunk_order(3, 1, 12,
+                                                                    False) == list(range(12))
 
 
 def test_entries_that_read_history_are_counted():
@@ -243,7 +269,8 @@ def test_entries_that_read_history_are_counted():
 
 def test_ages_are_told_in_a_line():
     assert ages_line({"current": 1.0}) == ages_line({}) == ""
-    assert ages_line({"current": 0.7, "zeros": 0.3}) == "rows read of neighbours: 70 % current, 30 % before the first snapshot\n"
+    assert (ages_line({"current": 0.7, "zeros": 0.3})
+            == "rows read of neighbours: 70 % current, 30 % before the first snapshot\n")
     told = ages_line({"current": 0.5, "zeros": 0.1, "1": 0.3, "5": 0.1})
-    assert told == ("rows read of neighbours: 50 % current, 40 % from snapshots of 1 to 5 epochs ago (mean 2.0), 10 % before the "
-                    "first snapshot\n")
+    assert told == ("rows read of neighbours: 50 % current, 40 % from snapshots of 1 to 5 epochs "
+                    "ago (mean 2.0), 10 % before the first snapshot\n")

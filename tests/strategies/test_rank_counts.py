@@ -1,15 +1,19 @@
-"""The same numbers on any number of ranks: 20 epochs with dropout 0.5 on 2, 3 and 4 ranks against 1.
+"""The same numbers on any number of ranks: 20 epochs with dropout 0.5 on 2, 3 and 4 ranks against
+1.
 
 How close two runs must be depends on how far they are from equal parameters:
 
-- The losses of the first two epochs are a forward pass from equal parameters and one after a single update. They differ
-  by roundings of sums alone, about 1e-8 of the loss here; a missing row or a wrong mask changes them by 1e-4 or more.
-- Later, roundings are amplified. Where the terms of a gradient cancel, its sign is one of rounding, and Adam divides by
-  its magnitude: the parameter moves by the learning rate one way or the other. Whether that happens within 20 epochs
-  depends on the order of sums, so on the CPU. It may cost 1e-4 of a loss. In float64 it does not happen: 1e-9 holds.
-- Rows stored in 16 bits: sums that differ in the last bit can be rounded to different sides, which moves that row
-  no further than storing it in 16 bits did. So no run may be further from the control than the control is from fp32;
-  and in the first epoch, where about one row in 10,000 is rounded differently, much closer than that.
+- The losses of the first two epochs are a forward pass from equal parameters and one after a single
+  update. They differ by roundings of sums alone, about 1e-8 of the loss here; a missing row or a
+  wrong mask changes them by 1e-4 or more.
+- Later, roundings are amplified. Where the terms of a gradient cancel, its sign is one of rounding,
+  and Adam divides by its magnitude: the parameter moves by the learning rate one way or the other.
+  Whether that happens within 20 epochs depends on the order of sums, so on the CPU. It may cost
+  1e-4 of a loss. In float64 it does not happen: 1e-9 holds.
+- Rows stored in 16 bits: sums that differ in the last bit can be rounded to different sides, which
+  moves that row no further than storing it in 16 bits did. So no run may be further from the
+  control than the control is from fp32; and in the first epoch, where about one row in 10,000 is
+  rounded differently, much closer than that.
 """
 
 import numpy as np
@@ -24,40 +28,50 @@ pytestmark = [pytest.mark.mpi_skip, pytest.mark.timeout(600)]
 
 EPOCHS = 20
 FROM_EQUAL_PARAMETERS, AMPLIFIED, PRECISE = 1e-6, 1e-3, 1e-9
-BF16_FIRST = 0.25       # of the distance between bf16 and fp32: one of 16 rows may be rounded to another side
+# of the distance between bf16 and fp32: one of 16 rows may be rounded to another side
+BF16_FIRST = 0.25
 MODELS = ("gcn", "sage", "gcnii", "resgcn")
 
 
 COMMON = {"epochs": EPOCHS, "dropout": 0.5, "lr": 0.02}
-STRANGE = {"precise": {"backend": "reference", "dtype": "float64"}, "sparse": {}, "multilabel": {}, "directed": {},
-           "gathered-bf16": {"precision": "bf16"}, "not-precomputed": {"precompute": "no", "hidden": 40},
-           "linear-end": {"layers": 5, "linear_layers": 3}, "decay-clip": {"weight_decay": 0.01, "clip": 0.1},
+STRANGE = {"precise": {"backend": "reference", "dtype": "float64"}, "sparse": {}, "multilabel": {},
+           "directed": {}, "gathered-bf16": {"precision": "bf16"},
+           "not-precomputed": {"precompute": "no", "hidden": 40},
+           "linear-end": {"layers": 5, "linear_layers": 3},
+           "decay-clip": {"weight_decay": 0.01, "clip": 0.1},
            "by-columns": {"method": "mixgcn"}, "by-columns-and-roles": {"method": "mixgcn-moa"}}
 
 
 def strange_models(name: str, n_ranks: int) -> list[str]:
-    """Which models are tried with a strange setting: all on one rank, on several two that change with their number."""
+    """Which models are tried with a strange setting: all on one rank, on several two that change
+    with their number."""
     known = MODELS[:2] if name == "linear-end" else MODELS
-    return list(known) if n_ranks == 1 else [known[(n_ranks + k) % len(known)] for k in (0, len(known) // 2)]
+    return list(known) if n_ranks == 1 else [known[(n_ranks + k) % len(known)]
+                                             for k in (0, len(known) // 2)]
 
 
 def jobs_of(sources: dict, n_ranks: int) -> list[dict]:
-    """Every model, transductive and inductive, over both partitions and both methods; then what is out of the ordinary.
+    """Every model, transductive and inductive, over both partitions and both methods; then what is
+    out of the ordinary.
 
-    On 3 ranks partitions and methods are paired the other way round than on 2 and 4: all pairs are met.
+    On 3 ranks partitions and methods are paired the other way round than on 2 and 4: all pairs are
+    met.
     """
-    methods = {"metis": "overlap", "random": "vanilla"} if n_ranks != 3 else {"metis": "vanilla", "random": "overlap"}
+    methods = {"metis": "overlap",
+               "random": "vanilla"} if n_ranks != 3 else {"metis": "vanilla", "random": "overlap"}
     if n_ranks == 1:
         methods = {"metis": "overlap"}
-    jobs = [job(f"{model}.{mode}.{cut}", sources["plain"], model=model, inductive=mode == "inductive", partition_method=cut,
-                method=method, **COMMON)
-            for model in MODELS for mode in ("transductive", "inductive") for cut, method in methods.items()]
+    jobs = [job(f"{model}.{mode}.{cut}", sources["plain"], model=model,
+                inductive=mode == "inductive", partition_method=cut, method=method, **COMMON)
+            for model in MODELS for mode in ("transductive", "inductive")
+            for cut, method in methods.items()]
     for k, (name, settings) in enumerate(STRANGE.items()):
         cut = list(methods)[(k + n_ranks) % len(methods)]
         if n_ranks == 1:
             settings = {key: value for key, value in settings.items() if key != "method"}
-        jobs += [job(f"{model}.{name}.{cut}", sources.get(name, sources["plain"]), model=model, partition_method=cut,
-                     **COMMON | {"method": methods[cut]} | settings) for model in strange_models(name, n_ranks)]
+        jobs += [job(f"{model}.{name}.{cut}", sources.get(name, sources["plain"]), model=model,
+                     partition_method=cut, **COMMON | {"method": methods[cut]} | settings)
+                 for model in strange_models(name, n_ranks)]
     return jobs
 
 
@@ -65,7 +79,8 @@ def jobs_of(sources: dict, n_ranks: int) -> list[dict]:
 def sources(tmp_path_factory):
     folder = tmp_path_factory.mktemp("graphs")
     graphs = {"plain": generate_sbm(220, 8, 12, 5, seed=2),
-              "sparse": small_graph(150, 500, 20, 5, sparse=True), "directed": small_graph(150, 500, 9, 5, directed=True),
+              "sparse": small_graph(150, 500, 20, 5, sparse=True),
+              "directed": small_graph(150, 500, 9, 5, directed=True),
               "multilabel": small_graph(150, 500, 9, 5, multilabel=True)}
     for name, graph in graphs.items():
         write_graph(folder / f"{name}.h5", graph)
@@ -89,7 +104,8 @@ def assert_close(label: str, run: dict, alone: dict):
     apart = distance(run, control)
     if kind == "gathered-bf16":
         stored = distance(control, alone[f"{model}.transductive.metis"])
-        assert apart[0] <= BF16_FIRST * stored[0], f"{label}: {apart[0]:.1e}, bf16 costs {stored[0]:.1e}"
+        assert (apart[0]
+                <= BF16_FIRST * stored[0]), f"{label}: {apart[0]:.1e}, bf16 costs {stored[0]:.1e}"
         assert apart.max() <= stored.max(), f"{label}: {apart}, bf16 costs {stored}"
         return
     allowed = np.full(EPOCHS, PRECISE if kind == "precise" else AMPLIFIED)
@@ -107,8 +123,10 @@ def test_losses_are_those_of_one_rank(n_ranks, sources, alone, tmp_path):
         model, kind, *_ = label.split(".")
         control = alone[f"{model}.{kind}.metis"]
         if control["rows"][-1]["test"]:
-            assert float(run["rows"][-1]["test"]) == pytest.approx(float(control["rows"][-1]["test"]), abs=0.03), label
-    assert sum(int(run["rows"][-1]["bytes_sent"]) > 0 for run in found.values()) == len(found), "nothing was exchanged"
+            assert float(run["rows"][-1]["test"]) == pytest.approx(
+                float(control["rows"][-1]["test"]), abs=0.03), label
+    assert sum(int(run["rows"][-1]["bytes_sent"]) > 0
+               for run in found.values()) == len(found), "nothing was exchanged"
 
 
 def test_one_rank_with_the_partition_strategy_is_the_single_strategy(sources, alone, tmp_path):
@@ -116,4 +134,5 @@ def test_one_rank_with_the_partition_strategy_is_the_single_strategy(sources, al
     for task in jobs:
         task["settings"]["parallel"] = "partition"
     for label, run in run_many(1, jobs, tmp_path).items():
-        assert run["losses"] == alone[label]["losses"], f"{label}: without a boundary the sums are the same, bit for bit"
+        assert run["losses"] == alone[label]["losses"], (f"{label}: without a boundary the sums "
+                                                         "are the same, bit for bit")

@@ -17,7 +17,8 @@ def test_a_run_does_not_keep_the_memory_of_those_before(tmp_path):
     gc.disable()             # Python would come round to it, but not because arrays are large
     try:
         for number in range(3):
-            train_model(random_graph(), make_config({"epochs": 1, "quiet": True, "output": str(tmp_path), "name": str(number)}))
+            train_model(random_graph(), make_config({"epochs": 1, "quiet": True,
+                                                     "output": str(tmp_path), "name": str(number)}))
             alive.append(sum(type(thing) is Field for thing in gc.get_objects()))
     finally:
         gc.enable()

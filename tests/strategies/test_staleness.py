@@ -13,26 +13,28 @@ from hpcgcn.graph.store import write_graph, write_partition
 pytestmark = [pytest.mark.mpi_skip, pytest.mark.timeout(600)]
 
 EPOCHS = 10
-PRECISE = {"backend": "reference", "dtype": "float64", "epochs": EPOCHS, "dropout": 0.5, "lr": 0.02, "seed": 5, "norm": "no"}
+PRECISE = {"backend": "reference", "dtype": "float64", "epochs": EPOCHS, "dropout": 0.5, "lr": 0.02,
+           "seed": 5, "norm": "no"}
 STALE = {"staleness_features": 1, "staleness_gradients": 1}
 
 # name: (the hand-written rules, the settings that should mean the same)
-CASES = {
-    "pipegcn": (Rules(), {"method": "pipegcn"}),
-    "features-only": (Rules(gradients=False), {"staleness_features": 1}),
-    "gradients-only": (Rules(features=False), {"staleness_gradients": 1}),
-    "pipegcn-f": (Rules(gamma_features=0.95), {"method": "pipegcn-f"}),
-    "pipegcn-g": (Rules(gamma_gradients=0.95), {"method": "pipegcn-g"}),
-    "pipegcn-gf": (Rules(gamma_features=0.95, gamma_gradients=0.95), {"method": "pipegcn-gf"}),
-    "two-gammas": (Rules(gamma_features=0.5, gamma_gradients=0.8),
-                   {"method": "pipegcn", "smooth_features": 0.5, "smooth_gradients": 0.8}),
-    "corrected": (Rules(gamma_features=0.6, gamma_gradients=0.7, correct=True),
-                  {"method": "pipegcn", "smooth_features": 0.6, "smooth_gradients": 0.7, "smooth_correction": True}),
-    "first-sync": (Rules(first_sync=True), {"method": "pipegcn", "first_epoch": "sync"}),
-    "bounded-3": (Rules(refresh_every=3), {"method": "pipegcn", "refresh_every": 3}),
-    "bounded-3-smooth": (Rules(refresh_every=3, gamma_features=0.5, gamma_gradients=0.5),
-                         {"method": "pipegcn", "refresh_every": 3, "smooth_features": 0.5, "smooth_gradients": 0.5}),
-    "synchronous": (Rules(features=False, gradients=False), {"method": "vanilla"}),
+CASES = {"pipegcn": (Rules(), {"method": "pipegcn"}),
+         "features-only": (Rules(gradients=False), {"staleness_features": 1}),
+         "gradients-only": (Rules(features=False), {"staleness_gradients": 1}),
+         "pipegcn-f": (Rules(gamma_features=0.95), {"method": "pipegcn-f"}),
+         "pipegcn-g": (Rules(gamma_gradients=0.95), {"method": "pipegcn-g"}),
+         "pipegcn-gf": (Rules(gamma_features=0.95, gamma_gradients=0.95), {"method": "pipegcn-gf"}),
+         "two-gammas": (Rules(gamma_features=0.5, gamma_gradients=0.8),
+                        {"method": "pipegcn", "smooth_features": 0.5, "smooth_gradients": 0.8}),
+         "corrected": (Rules(gamma_features=0.6, gamma_gradients=0.7, correct=True),
+                       {"method": "pipegcn", "smooth_features": 0.6, "smooth_gradients": 0.7,
+                        "smooth_correction": True}),
+         "first-sync": (Rules(first_sync=True), {"method": "pipegcn", "first_epoch": "sync"}),
+         "bounded-3": (Rules(refresh_every=3), {"method": "pipegcn", "refresh_every": 3}),
+         "bounded-3-smooth": (Rules(refresh_every=3, gamma_features=0.5, gamma_gradients=0.5),
+                              {"method": "pipegcn", "refresh_every": 3, "smooth_features": 0.5,
+                               "smooth_gradients": 0.5}),
+         "synchronous": (Rules(features=False, gradients=False), {"method": "vanilla"}),
 }
 GRAPHS = {"undirected": {}, "directed": {"directed": True}}
 
@@ -48,7 +50,8 @@ def cut_of(graph, n_ranks: int) -> np.ndarray:
 def serial_losses(kind: str, model: str, n_ranks: int, hidden: int, rules: Rules) -> list[float]:
     graph = graph_of(kind)
     labels = np.where(graph.split[0] == TRAIN, graph.labels, -1)
-    run = Serial(dense_adjacency(graph), dense_features(graph), labels, cut_of(graph, n_ranks), model, hidden, 3,
+    run = Serial(dense_adjacency(graph), dense_features(graph), labels, cut_of(graph, n_ranks),
+                 model, hidden, 3,
                  graph.n_classes, PRECISE["dropout"], PRECISE["lr"], PRECISE["seed"], rules)
     return [run.epoch(t) for t in range(EPOCHS)]
 
@@ -63,7 +66,8 @@ def runs(request, tmp_path_factory):
         write_partition(folder / f"{kind}-{n_ranks}.h5", graph, cut_of(graph, n_ranks), settings={})
 
     def of(label, kind="undirected", model="gcn", hidden=8, **settings):
-        return job(label, folder / f"{kind}-{n_ranks}.h5", model=model, **(PRECISE | {"hidden": hidden} | settings))
+        return job(label, folder / f"{kind}-{n_ranks}.h5", model=model,
+                   **(PRECISE | {"hidden": hidden} | settings))
 
     jobs = [of(f"{name}.{model}.{kind}", kind, model, **settings)
             for name, (_, settings) in CASES.items() for model in ("gcn", "sage") for kind in GRAPHS
@@ -76,7 +80,8 @@ def runs(request, tmp_path_factory):
              of("evaluated", method="pipegcn", eval_every=1, checkpoint_every=1), of("deaf", method="pipegcn", eval_every=0),
              of("inductive", method="pipegcn", inductive=True),
              of("inductive-evaluated", method="pipegcn", inductive=True, eval_every=1)]
-    for name, settings in {"bits-32": {"codec": "bits", "rate": "32"}, "subset-1": {"codec": "subset", "rate": "1"},
+    for name, settings in {"bits-32": {"codec": "bits", "rate": "32"},
+                           "subset-1": {"codec": "subset", "rate": "1"},
                            "subset-1-rescaled": {"codec": "subset", "rate": "1", "rescale": True},
                            "nodes-1": {"codec": "nodes", "rate": "1"}}.items():
         jobs.append(of(name, method="pipegcn", **settings))
@@ -98,24 +103,28 @@ def test_equals_the_serial_reference(runs, name):
         for kind in GRAPHS:
             label = f"{name}.{model}.{kind}"
             if label in results:
-                np.testing.assert_allclose(results[label]["losses"], serial_losses(kind, model, n_ranks, 8, rules), rtol=1e-9,
+                np.testing.assert_allclose(results[label]["losses"],
+                                           serial_losses(kind, model, n_ranks, 8, rules), rtol=1e-9,
                                            err_msg=label)
 
 
 def test_equals_the_serial_reference_where_layers_widen(runs):
     n_ranks, results = runs
-    np.testing.assert_allclose(results["wide"]["losses"], serial_losses("undirected", "gcn", n_ranks, 3, Rules()), rtol=1e-9)
+    np.testing.assert_allclose(results["wide"]["losses"],
+                               serial_losses("undirected", "gcn", n_ranks, 3, Rules()), rtol=1e-9)
 
 
 def test_staleness_shows(runs):
     _, results = runs
     losses = {name: results[f"{name}.gcn.undirected"]["losses"] for name in CASES}
-    assert len({tuple(x) for x in losses.values()}) == len(losses), "two settings that should differ gave the same losses"
+    assert len({tuple(x) for x in losses.values()}) == len(
+        losses), "two settings that should differ gave the same losses"
 
 
 SAME = {"refresh-1": "overlap", "refresh-1-smooth": "overlap", "gamma-0": "pipegcn.gcn.undirected",
-        "blocking": "pipegcn.gcn.undirected", "evaluated": "deaf", "inductive-evaluated": "inductive",
-        "synchronous.gcn.undirected": "overlap", "bits-32": "pipegcn.gcn.undirected", "subset-1": "pipegcn.gcn.undirected",
+        "blocking": "pipegcn.gcn.undirected", "evaluated": "deaf",
+        "inductive-evaluated": "inductive", "synchronous.gcn.undirected": "overlap",
+        "bits-32": "pipegcn.gcn.undirected", "subset-1": "pipegcn.gcn.undirected",
         "subset-1-rescaled": "pipegcn.gcn.undirected", "nodes-1": "pipegcn.gcn.undirected",
         "bits-32-feedback": "pipegcn.gcn.undirected", "subset-1-feedback": "pipegcn.gcn.undirected"}
 
@@ -130,15 +139,17 @@ def test_settings_that_change_nothing_change_no_bit(runs, label):
 @pytest.mark.parametrize("label", ["bits-32-residual", "subset-1-residual"])
 def test_residual_coding_without_loss_changes_nothing_but_roundings(runs, label):
     _, results = runs
-    np.testing.assert_allclose(results[label]["losses"], results["pipegcn.gcn.undirected"]["losses"], rtol=1e-11)
-    np.testing.assert_allclose(results[f"{label}-sync"]["losses"], results["overlap"]["losses"], rtol=1e-11)
+    np.testing.assert_allclose(results[label]["losses"],
+                               results["pipegcn.gcn.undirected"]["losses"], rtol=1e-11)
+    np.testing.assert_allclose(results[f"{label}-sync"]["losses"], results["overlap"]["losses"],
+                               rtol=1e-11)
 
 
 def test_the_share_of_stale_epochs_is_told(runs):
     _, results = runs
     shares = {label: [float(row["stale_share"]) for row in results[label]["rows"]]
-              for label in ("pipegcn.gcn.undirected", "bounded-3.gcn.undirected", "first-sync.gcn.undirected",
-                            "features-only.gcn.undirected", "overlap")}
+              for label in ("pipegcn.gcn.undirected", "bounded-3.gcn.undirected",
+                            "first-sync.gcn.undirected", "features-only.gcn.undirected", "overlap")}
     assert shares["pipegcn.gcn.undirected"] == [1.0] * EPOCHS
     assert shares["bounded-3.gcn.undirected"] == [0.0 if t % 3 == 2 else 1.0 for t in range(EPOCHS)]
     assert shares["first-sync.gcn.undirected"] == [0.0] + [1.0] * (EPOCHS - 1)

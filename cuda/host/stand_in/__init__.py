@@ -1,8 +1,9 @@
 """A stand-in for the part of CuPy that hpcgcn uses, on a machine without a GPU.
 
-Same names, stricter manners: kernels are the project's own .cu files run by ../cuda_host.h, streams are lazy, device
-arrays cannot be touched by host code, and every launch is checked against the kernel's signature and the limits of a
-device. Chosen by HPCGCN_CUDA_STAND_IN=1 and by nothing else; settings.py lists the other variables.
+Same names, stricter manners: kernels are the project's own .cu files run by ../cuda_host.h, streams
+are lazy, device arrays cannot be touched by host code, and every launch is checked against the
+kernel's signature and the limits of a device. Chosen by HPCGCN_CUDA_STAND_IN=1 and by nothing else;
+settings.py lists the other variables.
 """
 
 from __future__ import annotations
@@ -32,24 +33,25 @@ class Device:
 
 def _properties(device: int) -> dict:
     uuid = hashlib.sha256(f"{socket.gethostname()} {device}".encode()).digest()[:16]
-    return {"name": b"stand-in (no GPU: kernels run on the CPU)", "uuid": uuid, "major": 7, "minor": 0,
-            "totalGlobalMem": settings.memory_limit()}
+    return {"name": b"stand-in (no GPU: kernels run on the CPU)", "uuid": uuid, "major": 7,
+            "minor": 0, "totalGlobalMem": settings.memory_limit()}
 
 
 def get_default_memory_pool():
     return arrays.POOL
 
 
-runtime = SimpleNamespace(
-    getDeviceCount=settings.device_count,
-    getDeviceProperties=_properties,
-    memGetInfo=lambda: (settings.memory_limit() - arrays.POOL.used_bytes(), settings.memory_limit()),
-    memcpy2DAsync=arrays.memcpy2DAsync,
-    memcpyDeviceToDevice=arrays.MEMCPY_DEVICE_TO_DEVICE,
+runtime = SimpleNamespace(getDeviceCount=settings.device_count,
+                          getDeviceProperties=_properties,
+                          memGetInfo=lambda: (settings.memory_limit() - arrays.POOL.used_bytes(),
+                                              settings.memory_limit()),
+                          memcpy2DAsync=arrays.memcpy2DAsync,
+                          memcpyDeviceToDevice=arrays.MEMCPY_DEVICE_TO_DEVICE,
 )
 cublas = SimpleNamespace(gemm=arrays.gemm)
 cuda = SimpleNamespace(Device=Device, Event=streams.Event, Stream=streams.Stream, runtime=runtime,
                        alloc_pinned_memory=arrays.alloc_pinned_memory,
                        memory=SimpleNamespace(OutOfMemoryError=arrays.OutOfMemoryError))
 
-__all__ = ["RawModule", "asarray", "cublas", "cuda", "empty", "get_default_memory_pool", "modules", "ndarray", "zeros"]
+__all__ = ["RawModule", "asarray", "cublas", "cuda", "empty", "get_default_memory_pool", "modules",
+           "ndarray", "zeros"]

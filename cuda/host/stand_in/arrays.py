@@ -35,10 +35,12 @@ class MemoryPool:
     def allocate(self, nbytes: int) -> np.ndarray:
         """Fresh bytes, filled with ones: a float32 read before it is written is NaN."""
         if self._used + nbytes > settings.memory_limit():
-            raise OutOfMemoryError(f"out of memory allocating {nbytes} bytes (allocated so far: {self._used} bytes)")
+            raise OutOfMemoryError(f"out of memory allocating {nbytes} bytes (allocated so far: "
+                                   f"{self._used} bytes)")
         # The C library and not NumPy, so that AddressSanitizer knows where each allocation ends.
         address = ctypes.c_void_p()
-        if _LIBC.posix_memalign(ctypes.byref(address), ctypes.c_size_t(ALIGNMENT), ctypes.c_size_t(max(nbytes, 1))):
+        if _LIBC.posix_memalign(ctypes.byref(address), ctypes.c_size_t(ALIGNMENT),
+                                ctypes.c_size_t(max(nbytes, 1))):
             raise MemoryError(f"the host has no {nbytes} bytes left")
         ctypes.memset(address, 0xFF, nbytes)
         storage = (ctypes.c_uint8 * nbytes).from_address(address.value)
@@ -91,7 +93,10 @@ def _address(mem) -> int:
 
 
 class ndarray:                           # CuPy's name
-    """A device array. `_view` is for the machinery alone: the device's memory seen from the host."""
+    """A device array.
+
+    `_view` is for the machinery alone: the device's memory seen from the host.
+    """
 
     def __init__(self, view: np.ndarray):
         self._view = view
@@ -110,7 +115,8 @@ class ndarray:                           # CuPy's name
         return len(self._view)
 
     def __getitem__(self, key):
-        if not all(isinstance(k, slice) or k is Ellipsis for k in (key if isinstance(key, tuple) else (key,))):
+        if not all(isinstance(k, slice) or k is Ellipsis
+                   for k in (key if isinstance(key, tuple) else (key,))):
             raise TypeError(f"the stand-in takes slices as indices, not {key!r}")
         return ndarray(self._view[key])
 
@@ -124,7 +130,8 @@ class ndarray:                           # CuPy's name
         return ndarray(reshaped)
 
     def set(self, arr, stream=None):
-        """A copy from pageable memory: the source is read at once, the array is written in the stream's order."""
+        """A copy from pageable memory: the source is read at once, the array is written in the
+        stream's order."""
         if not isinstance(arr, np.ndarray):
             raise TypeError(f"set() wants a NumPy array, not {type(arr).__name__}")
         if arr.shape != self.shape or arr.dtype != self.dtype:
@@ -146,13 +153,15 @@ class ndarray:                           # CuPy's name
     def __cuda_array_interface__(self) -> dict:
         if not settings.mpi_is_aware():
             raise AttributeError("a device array was given to a library that does not know devices")
-        return {"shape": self.shape, "typestr": self.dtype.str, "data": (self._view.ctypes.data, False), "version": 2}
+        return {"shape": self.shape, "typestr": self.dtype.str,
+                "data": (self._view.ctypes.data, False), "version": 2}
 
     def _refuse(self, *_, **__):
         raise TypeError("Implicit conversion to a NumPy array is not allowed: copy it with get()")
 
     __array__ = __iter__ = __float__ = __int__ = __bool__ = __eq__ = __lt__ = __gt__ = _refuse
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __matmul__ = __array_ufunc__ = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __matmul__ = __array_ufunc__ = (
+        _refuse)
     __array_function__ = __setitem__ = _refuse
     __hash__ = None
 
@@ -185,7 +194,8 @@ def memcpy2DAsync(dst, dpitch, src, spitch, width, height, kind, stream):
         raise ValueError("the stand-in copies rows within the device only")
     if width > min(dpitch, spitch):
         raise ValueError(f"rows of {width} bytes do not fit pitches of {dpitch} and {spitch}")
-    memory = [POOL.holding(start, pitch * (height - 1) + width) for start, pitch in ((dst, dpitch), (src, spitch))]
+    memory = [POOL.holding(start, pitch * (height - 1) + width)
+              for start, pitch in ((dst, dpitch), (src, spitch))]
 
     def run(_keep=memory):
         for row in range(height):
@@ -202,7 +212,8 @@ def alloc_pinned_memory(size: int) -> memoryview:
 
 
 def gemm(transa, transb, a, b, out=None, alpha=1.0, beta=0.0):
-    """cupy.cublas.gemm: out = alpha * op(a) @ op(b) + beta * out, float32, in the current stream."""
+    """cupy.cublas.gemm: out = alpha * op(a) @ op(b) + beta * out, float32, in the current
+    stream."""
     for array in (a, b, out):
         if not isinstance(array, ndarray) or array.dtype != np.float32 or array.ndim != 2:
             raise TypeError("gemm wants two-dimensional float32 device arrays")

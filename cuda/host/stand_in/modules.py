@@ -1,4 +1,5 @@
-"""RawModule: the same .cu text, compiled by g++ through cuda_host.h, with launches checked against its signatures."""
+"""RawModule: the same .cu text, compiled by g++ through cuda_host.h, with launches checked against
+its signatures."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ import numpy as np
 from . import arrays, settings, streams
 
 HEADERS = Path(__file__).resolve().parent.parent
-FLAGS = ("-O1", "-g1", "-shared", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", "-fno-gnu-unique",
+FLAGS = ("-O1", "-g1", "-shared", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing",
+         "-fno-gnu-unique",
          "-fvisibility=hidden", "-Wall", "-Wno-unknown-pragmas", "-Wno-class-memaccess")
 MAX_THREADS, MAX_GRID, MAX_SHARED = 1024, (2 ** 31 - 1, 65535, 65535), 49152
 
@@ -81,16 +83,20 @@ class RawKernel:
 
     def _check_limits(self, grid, block, shared_mem):
         if not 1 <= int(np.prod(block)) <= MAX_THREADS or min(block) < 1 or block[2] > 64:
-            raise LaunchError(f"{self.name}: a block of {block} is not possible (1 to {MAX_THREADS} threads)")
+            raise LaunchError(f"{self.name}: a block of {block} is not possible (1 to "
+                              f"{MAX_THREADS} threads)")
         if any(not 1 <= size <= limit for size, limit in zip(grid, MAX_GRID)):
             raise LaunchError(f"{self.name}: a grid of {grid} is not possible (1 to {MAX_GRID})")
         if shared_mem > MAX_SHARED:
-            raise LaunchError(f"{self.name}: {shared_mem} bytes of shared memory, a block has {MAX_SHARED}")
+            raise LaunchError(f"{self.name}: {shared_mem} bytes of shared memory, a block has "
+                              f"{MAX_SHARED}")
 
     def _pack(self, args):
-        """Eight bytes an argument, each checked against the signature; the arrays, to keep them alive."""
+        """Eight bytes an argument, each checked against the signature; the arrays, to keep them
+        alive."""
         if len(args) != len(self.signature):
-            raise LaunchError(f"{self.name}: {len(args)} arguments given, the kernel takes {len(self.signature)}")
+            raise LaunchError(f"{self.name}: {len(args)} arguments given, the kernel takes "
+                              f"{len(self.signature)}")
         storage, keep = (ctypes.c_uint64 * len(args))(), []
         for position, (argument, code) in enumerate(zip(args, self.signature)):
             where = f"{self.name}: argument {position} ({code})"
@@ -99,7 +105,8 @@ class RawKernel:
                 keep.append(argument)
             else:
                 if not isinstance(argument, np.generic) or argument.dtype.str[1:] != code:
-                    raise LaunchError(f"{where} is {argument!r}: pass a NumPy scalar of exactly that type")
+                    raise LaunchError(f"{where} is {argument!r}: pass a NumPy scalar of exactly "
+                                      "that type")
                 raw = argument.tobytes()
                 ctypes.memmove(ctypes.addressof(storage) + 8 * position, raw, len(raw))
         return storage, keep
@@ -108,8 +115,9 @@ class RawKernel:
         RawKernel._launches += 1
         first = ctypes.addressof(storage)
         addresses = (ctypes.c_void_p * len(storage))(*(first + 8 * k for k in range(len(storage))))
-        error = self._library.cuda_host_launch(self._number, (ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*block),
-                                               shared_mem, addresses, settings.order(), RawKernel._launches)
+        error = self._library.cuda_host_launch(self._number, (ctypes.c_uint * 3)(*grid),
+                                               (ctypes.c_uint * 3)(*block), shared_mem, addresses,
+                                               settings.order(), RawKernel._launches)
         if error:
             raise LaunchError(f"{self.name}: {error.decode()}")
 
@@ -118,7 +126,8 @@ def _pointer(argument, code: str, where: str) -> int:
     if isinstance(argument, np.uintp) and argument == 0:
         return 0
     if not isinstance(argument, arrays.ndarray):
-        raise LaunchError(f"{where} is a {type(argument).__name__}: pass a device array or a null pointer")
+        raise LaunchError(f"{where} is a {type(argument).__name__}: pass a device array or a "
+                          "null pointer")
     element, _, vector = code.partition("x")
     if argument.dtype.str[1:] != element:
         raise LaunchError(f"{where} is an array of {argument.dtype}")
@@ -129,10 +138,11 @@ def _pointer(argument, code: str, where: str) -> int:
     return argument.data.ptr
 
 
-# -- compiling ------------------------------------------------------------------------------------------------------------
+# -- compiling -------------------------------------------------------------------------------------
 @cache
 def _compiler_version() -> str:
-    return subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    return subprocess.run(["g++", "--version"], capture_output=True, text=True,
+                          check=True).stdout.splitlines()[0]
 
 
 def build(code: str, options: tuple[str, ...], name_expressions: tuple[str, ...]) -> Path:
@@ -158,7 +168,8 @@ def _compile(source: str, flags, target: Path):
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         path, library = Path(scratch) / "module.cpp", Path(scratch) / "module.so"
         path.write_text(source)
-        result = subprocess.run(["g++", *flags, str(path), "-o", str(library)], capture_output=True, text=True)
+        result = subprocess.run(["g++", *flags, str(path), "-o", str(library)], capture_output=True,
+                                text=True)
         if result.returncode:
             raise CompileException(result.stderr)
         os.replace(library, target)          # whole or not at all: ranks compile at the same time
@@ -168,6 +179,7 @@ def _load(path: Path):
     library = ctypes.CDLL(str(path))
     library.cuda_host_signature.restype = ctypes.c_char_p
     library.cuda_host_launch.restype = ctypes.c_char_p
-    library.cuda_host_launch.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint,
+    library.cuda_host_launch.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p,
+                                         ctypes.c_uint,
                                          ctypes.c_void_p, ctypes.c_int, ctypes.c_ulonglong]
     return library

@@ -23,7 +23,8 @@ def order() -> int:
 
 
 def schedule() -> str:
-    """When queued work runs: `lazy`, or one stream as early as its event waits allow and the others lazily."""
+    """When queued work runs: `lazy`, or one stream as early as its event waits allow and the others
+    lazily."""
     return _choice("SCHEDULE", SCHEDULES)
 
 

@@ -1,10 +1,11 @@
 """Streams and events that do nothing until they must.
 
-A launch or an asynchronous copy is queued. It runs when the host waits for it: a synchronisation, or a blocking copy.
-Within a stream the order is kept; between streams only events order anything. So work that nobody waited for has not
-happened when MPI reads its result, and a missing event shows as a wrong number. The schedules `stream0` and `stream1`
-(streams count from 0 in the order of creation) run one stream as early as its waits allow, the other as late as
-possible: whatever two streams may legally do to one another, one of the three schedules does.
+A launch or an asynchronous copy is queued. It runs when the host waits for it: a synchronisation,
+or a blocking copy. Within a stream the order is kept; between streams only events order anything.
+So work that nobody waited for has not happened when MPI reads its result, and a missing event shows
+as a wrong number. The schedules `stream0` and `stream1` (streams count from 0 in the order of
+creation) run one stream as early as its waits allow, the other as late as possible: whatever two
+streams may legally do to one another, one of the three schedules does.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ class _Ticket:
 
 
 class Stream:
-    """A queue of operations. Only streams made by the program exist: there is no default stream to fall back to."""
+    """A queue of operations.
+
+    Only streams made by the program exist: there is no default stream to fall back to.
+    """
 
     _all: list[Stream] = []
     _current: list[Stream] = []
@@ -43,7 +47,7 @@ class Stream:
     def _with_ptr(cls, ptr: int) -> Stream:
         return cls._all[ptr - 1]
 
-    # -- what CuPy offers -----------------------------------------------------------------------------------------------
+    # -- what CuPy offers --------------------------------------------------------------------------
     def use(self):
         Stream._current[:] = [self]
         return self
@@ -66,10 +70,11 @@ class Stream:
         return event
 
     def wait_event(self, event):
-        if event._ticket is not None:           # CUDA: waiting for an event that was never recorded is no wait
+        # CUDA: waiting for an event that was never recorded is no wait
+        if event._ticket is not None:
             self._push(("wait", event._ticket))
 
-    # -- the queue ------------------------------------------------------------------------------------------------------
+    # -- the queue ---------------------------------------------------------------------------------
     def _push(self, operation):
         self._queue.append(operation)
         eager = settings.schedule()
@@ -116,7 +121,8 @@ class Event:
 
 def get_current_stream() -> Stream:
     if not Stream._current:
-        raise RuntimeError("no current stream: the default stream is not for this program, use() one first")
+        raise RuntimeError("no current stream: the default stream is not for this program, use() "
+                           "one first")
     return Stream._current[-1]
 
 
