@@ -49,6 +49,6 @@ setup(
         extra_compile_args=COMMON_FLAGS,
         extra_link_args=["-fopenmp", "-lm"],
         py_limited_api=True,
-        optional=True,          # without a compiler the package still installs, and runs on `reference`
+        optional=True,      # without a compiler the package installs, and runs on `reference`
     )],
 )

@@ -27,11 +27,12 @@ from collections import Counter
 
 RUNS_A_JOB = 40
 MODELS = ("gcn", "sage", "gcnii", "resgcn")
-RATES = {"bits": ("auto", "1", "4", "32", "step:1@0,2@1,4@2,16@3", "linear:1:32:2", "cosine:16:1",
-                  "plateau:1:32:1", "linear:64:1"),
-         "subset": ("auto", "2", "1", "7.5", "linear:128:1:5", "cosine:8:1", "plateau:64:1:1",
-                    "step:9@0,1@2", "0.5", "step:4@0,0.2@1,4@2"),
-         "nodes": ("auto", "3", "1", "linear:50:1:3", "step:2@0,20@2", "plateau:100:2:1"),
+RATES = {
+    "bits": ("auto", "1", "4", "32", "step:1@0,2@1,4@2,16@3", "linear:1:32:2", "cosine:16:1",
+             "plateau:1:32:1", "linear:64:1"),
+    "subset": ("auto", "2", "1", "7.5", "linear:128:1:5", "cosine:8:1", "plateau:64:1:1",
+               "step:9@0,1@2", "0.5", "step:4@0,0.2@1,4@2"),
+    "nodes": ("auto", "3", "1", "linear:50:1:3", "step:2@0,20@2", "plateau:100:2:1"),
 }
 # setting: (chance that a run sets it, values)
 OVERRIDES = {

@@ -41,23 +41,24 @@ def varieties():
     rng = np.random.default_rng(3)
     n = 41
     some_unlabelled = np.where(np.arange(n) % 5 == 0, -1, rng.integers(0, 3, n)).astype(np.int32)
-    return {"dense": random_graph(),
-            "fp16": random_graph(features=rng.standard_normal((n, 4)).astype(np.float16)),
-            "sparse": random_graph(features=sparse_features()),
-            "sparse-ones": random_graph(features=sparse_features(values=False)),
-            "sparse-empty": random_graph(features=SparseRows(np.zeros(n + 1, np.int64),
-                                                             np.zeros(0, np.int32), None, 3)),
-            "multilabel": random_graph(labels=rng.integers(0, 2, (n, 3)).astype(np.uint8)),
-            "unlabelled": random_graph(labels=some_unlabelled,
-                                       split=(some_unlabelled >= 0).astype(np.uint8)[None]),
-            "directed": random_graph(directed=True),
-            "splits": random_graph(split=rng.integers(0, 4, (10, n)).astype(np.uint8)),
-            "text-names": random_graph(node_names=np.array([f"knoten-ä{i}" for i in range(n)])),
-            "number-names": random_graph(node_names=rng.permutation(n) * 10 ** 12),
-            "extra": random_graph(extra={"class_names": ["a", "b", "ß"], "long": "x" * 100_000},
-                                  source="somewhere"),
-            "no-edges": random_graph(n_edges=0),
-            "one-node": random_graph(n_nodes=1),
+    return {
+        "dense": random_graph(),
+        "fp16": random_graph(features=rng.standard_normal((n, 4)).astype(np.float16)),
+        "sparse": random_graph(features=sparse_features()),
+        "sparse-ones": random_graph(features=sparse_features(values=False)),
+        "sparse-empty": random_graph(features=SparseRows(np.zeros(n + 1, np.int64),
+                                                         np.zeros(0, np.int32), None, 3)),
+        "multilabel": random_graph(labels=rng.integers(0, 2, (n, 3)).astype(np.uint8)),
+        "unlabelled": random_graph(labels=some_unlabelled,
+                                   split=(some_unlabelled >= 0).astype(np.uint8)[None]),
+        "directed": random_graph(directed=True),
+        "splits": random_graph(split=rng.integers(0, 4, (10, n)).astype(np.uint8)),
+        "text-names": random_graph(node_names=np.array([f"knoten-ä{i}" for i in range(n)])),
+        "number-names": random_graph(node_names=rng.permutation(n) * 10 ** 12),
+        "extra": random_graph(extra={"class_names": ["a", "b", "ß"], "long": "x" * 100_000},
+                              source="somewhere"),
+        "no-edges": random_graph(n_edges=0),
+        "one-node": random_graph(n_nodes=1),
     }
 
 

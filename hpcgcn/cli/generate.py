@@ -8,10 +8,11 @@ import time
 from hpcgcn.cli import numbers, text
 from hpcgcn.cli.output import add_overwrite, same_graph
 
-_KINDS = {"sbm": "degree-corrected stochastic block model: power-law degrees, blocks per class, "
-                 "informative features",
-          "rmat": "R-MAT: heavy hubs and isolated nodes; a load test more than a learning task",
-          "grid": "square grid with 4 or 8 neighbours per node, classes in bands",
+_KINDS = {
+    "sbm": "degree-corrected stochastic block model: power-law degrees, blocks per class, "
+           "informative features",
+    "rmat": "R-MAT: heavy hubs and isolated nodes; a load test more than a learning task",
+    "grid": "square grid with 4 or 8 neighbours per node, classes in bands",
 }
 
 

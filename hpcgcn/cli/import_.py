@@ -12,17 +12,18 @@ from hpcgcn.cli.output import add_overwrite, same_graph
 from hpcgcn.errors import printable
 
 MOST_SPLITS = 10_000
-_FORMATS = {"planetoid": "ind.NAME.x and its seven companions (Cora, Citeseer, Pubmed)",
-            "npz": "one .npz: indptr/indices, edges/node_features/train_masks, or "
-                   "adj_data/attr_data",
-            "ogb": "a raw folder with edge.csv.gz, node-feat.csv.gz, node-label.csv.gz, split/*/",
-            "graphsaint": "a folder with adj_full.npz, feats.npy, class_map.json, role.json",
-            "dgl-reddit": "reddit_data.npz and reddit_graph.npz",
-            "csv": "an edge list, and a table of nodes with a header (id, label, split, "
-                   "features); plain or gzip",
-            "mtx": "Matrix Market, with --nodes for labels and features",
-            "pyg": "torch.save of a PyG Data object (needs torch_geometric)",
-            "dgl": "dgl.save_graphs of one graph (needs dgl)",
+_FORMATS = {
+    "planetoid": "ind.NAME.x and its seven companions (Cora, Citeseer, Pubmed)",
+    "npz": "one .npz: indptr/indices, edges/node_features/train_masks, or "
+           "adj_data/attr_data",
+    "ogb": "a raw folder with edge.csv.gz, node-feat.csv.gz, node-label.csv.gz, split/*/",
+    "graphsaint": "a folder with adj_full.npz, feats.npy, class_map.json, role.json",
+    "dgl-reddit": "reddit_data.npz and reddit_graph.npz",
+    "csv": "an edge list, and a table of nodes with a header (id, label, split, "
+           "features); plain or gzip",
+    "mtx": "Matrix Market, with --nodes for labels and features",
+    "pyg": "torch.save of a PyG Data object (needs torch_geometric)",
+    "dgl": "dgl.save_graphs of one graph (needs dgl)",
 }
 
 

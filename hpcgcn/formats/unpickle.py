@@ -24,7 +24,8 @@ _OPCODES = frozenset("""PROTO FRAME STOP MARK POP POP_MARK DUP MEMOIZE PUT BINPU
     BINGET LONG_BINGET GLOBAL STACK_GLOBAL REDUCE BUILD NEWOBJ NONE NEWTRUE NEWFALSE INT BININT
     BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT STRING BINSTRING SHORT_BINSTRING BINBYTES
     SHORT_BINBYTES BINBYTES8 UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8 EMPTY_LIST LIST
-    APPEND APPENDS EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 EMPTY_DICT DICT SETITEM SETITEMS""".split())
+    APPEND APPENDS EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 EMPTY_DICT DICT SETITEM
+    SETITEMS""".split())
 
 
 @dataclass
@@ -75,14 +76,15 @@ def _latin_bytes(text="", encoding="latin1"):
     return str(text).encode("latin1")
 
 
-_ALLOWED = {("numpy", "dtype"): _DType, ("numpy", "ndarray"): _Array,
-            ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
-            ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
-            ("scipy.sparse.csr", "csr_matrix"): _Matrix,
-            ("scipy.sparse._csr", "csr_matrix"): _Matrix,
-            ("collections", "defaultdict"): _defaultdict, ("__builtin__", "list"): list,
-            ("builtins", "list"): list, ("_codecs", "encode"): _latin_bytes,
-            ("__builtin__", "bytes"): _no_bytes, ("builtins", "bytes"): _no_bytes,
+_ALLOWED = {
+    ("numpy", "dtype"): _DType, ("numpy", "ndarray"): _Array,
+    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
+    ("scipy.sparse.csr", "csr_matrix"): _Matrix,
+    ("scipy.sparse._csr", "csr_matrix"): _Matrix,
+    ("collections", "defaultdict"): _defaultdict, ("__builtin__", "list"): list,
+    ("builtins", "list"): list, ("_codecs", "encode"): _latin_bytes,
+    ("__builtin__", "bytes"): _no_bytes, ("builtins", "bytes"): _no_bytes,
 }
 
 

@@ -41,17 +41,18 @@ class Guarded(ReferenceBackend):
                    for guard in self.guards), "something was written past the end of a message"
 
 
-CODECS = {"fp32": (make_codec("fp32"), Schedule(1)), "fp16": (make_codec("fp16"), Schedule(1)),
-          "bf16": (make_codec("bf16"), Schedule(1)), "1bit": (make_codec("1bit"), Schedule(1)),
-          "2bit": (make_codec("2bit"), Schedule(2)),
-          "4bit": (make_codec("4bit", wide_parameters=True), Schedule(4)),
-          "8bit-nearest": (make_codec("8bit", nearest=True), Schedule(8)),
-          "bits-rising": (make_codec("bits"), Steps([(0, 1), (2, 4), (4, 16), (5, 32)])),
-          "subset": (make_codec("subset"), Schedule(2.5)),
-          "subset-rescaled": (make_codec("subset", rescale=True), Schedule(3)),
-          "subset-moving": (make_codec("subset"), Linear(41, 1, 1.5, EPOCHS)),
-          "nodes": (make_codec("nodes"), Schedule(3)),
-          "nodes-moving": (make_codec("nodes"), Linear(1, 20, 1.0, EPOCHS)),
+CODECS = {
+    "fp32": (make_codec("fp32"), Schedule(1)), "fp16": (make_codec("fp16"), Schedule(1)),
+    "bf16": (make_codec("bf16"), Schedule(1)), "1bit": (make_codec("1bit"), Schedule(1)),
+    "2bit": (make_codec("2bit"), Schedule(2)),
+    "4bit": (make_codec("4bit", wide_parameters=True), Schedule(4)),
+    "8bit-nearest": (make_codec("8bit", nearest=True), Schedule(8)),
+    "bits-rising": (make_codec("bits"), Steps([(0, 1), (2, 4), (4, 16), (5, 32)])),
+    "subset": (make_codec("subset"), Schedule(2.5)),
+    "subset-rescaled": (make_codec("subset", rescale=True), Schedule(3)),
+    "subset-moving": (make_codec("subset"), Linear(41, 1, 1.5, EPOCHS)),
+    "nodes": (make_codec("nodes"), Schedule(3)),
+    "nodes-moving": (make_codec("nodes"), Linear(1, 20, 1.0, EPOCHS)),
 }
 MODES = {
     "sync": {}, "stale": {"staleness": 1},

@@ -18,23 +18,24 @@ PRECISE = {"backend": "reference", "dtype": "float64", "epochs": EPOCHS, "dropou
 STALE = {"staleness_features": 1, "staleness_gradients": 1}
 
 # name: (the hand-written rules, the settings that should mean the same)
-CASES = {"pipegcn": (Rules(), {"method": "pipegcn"}),
-         "features-only": (Rules(gradients=False), {"staleness_features": 1}),
-         "gradients-only": (Rules(features=False), {"staleness_gradients": 1}),
-         "pipegcn-f": (Rules(gamma_features=0.95), {"method": "pipegcn-f"}),
-         "pipegcn-g": (Rules(gamma_gradients=0.95), {"method": "pipegcn-g"}),
-         "pipegcn-gf": (Rules(gamma_features=0.95, gamma_gradients=0.95), {"method": "pipegcn-gf"}),
-         "two-gammas": (Rules(gamma_features=0.5, gamma_gradients=0.8),
-                        {"method": "pipegcn", "smooth_features": 0.5, "smooth_gradients": 0.8}),
-         "corrected": (Rules(gamma_features=0.6, gamma_gradients=0.7, correct=True),
-                       {"method": "pipegcn", "smooth_features": 0.6, "smooth_gradients": 0.7,
-                        "smooth_correction": True}),
-         "first-sync": (Rules(first_sync=True), {"method": "pipegcn", "first_epoch": "sync"}),
-         "bounded-3": (Rules(refresh_every=3), {"method": "pipegcn", "refresh_every": 3}),
-         "bounded-3-smooth": (Rules(refresh_every=3, gamma_features=0.5, gamma_gradients=0.5),
-                              {"method": "pipegcn", "refresh_every": 3, "smooth_features": 0.5,
-                               "smooth_gradients": 0.5}),
-         "synchronous": (Rules(features=False, gradients=False), {"method": "vanilla"}),
+CASES = {
+    "pipegcn": (Rules(), {"method": "pipegcn"}),
+    "features-only": (Rules(gradients=False), {"staleness_features": 1}),
+    "gradients-only": (Rules(features=False), {"staleness_gradients": 1}),
+    "pipegcn-f": (Rules(gamma_features=0.95), {"method": "pipegcn-f"}),
+    "pipegcn-g": (Rules(gamma_gradients=0.95), {"method": "pipegcn-g"}),
+    "pipegcn-gf": (Rules(gamma_features=0.95, gamma_gradients=0.95), {"method": "pipegcn-gf"}),
+    "two-gammas": (Rules(gamma_features=0.5, gamma_gradients=0.8),
+                   {"method": "pipegcn", "smooth_features": 0.5, "smooth_gradients": 0.8}),
+    "corrected": (Rules(gamma_features=0.6, gamma_gradients=0.7, correct=True),
+                  {"method": "pipegcn", "smooth_features": 0.6, "smooth_gradients": 0.7,
+                   "smooth_correction": True}),
+    "first-sync": (Rules(first_sync=True), {"method": "pipegcn", "first_epoch": "sync"}),
+    "bounded-3": (Rules(refresh_every=3), {"method": "pipegcn", "refresh_every": 3}),
+    "bounded-3-smooth": (Rules(refresh_every=3, gamma_features=0.5, gamma_gradients=0.5),
+                         {"method": "pipegcn", "refresh_every": 3, "smooth_features": 0.5,
+                          "smooth_gradients": 0.5}),
+    "synchronous": (Rules(features=False, gradients=False), {"method": "vanilla"}),
 }
 GRAPHS = {"undirected": {}, "directed": {"directed": True}}
 

@@ -41,12 +41,13 @@ def get_default_memory_pool():
     return arrays.POOL
 
 
-runtime = SimpleNamespace(getDeviceCount=settings.device_count,
-                          getDeviceProperties=_properties,
-                          memGetInfo=lambda: (settings.memory_limit() - arrays.POOL.used_bytes(),
-                                              settings.memory_limit()),
-                          memcpy2DAsync=arrays.memcpy2DAsync,
-                          memcpyDeviceToDevice=arrays.MEMCPY_DEVICE_TO_DEVICE,
+runtime = SimpleNamespace(
+    getDeviceCount=settings.device_count,
+    getDeviceProperties=_properties,
+    memGetInfo=lambda: (settings.memory_limit() - arrays.POOL.used_bytes(),
+                        settings.memory_limit()),
+    memcpy2DAsync=arrays.memcpy2DAsync,
+    memcpyDeviceToDevice=arrays.MEMCPY_DEVICE_TO_DEVICE,
 )
 cublas = SimpleNamespace(gemm=arrays.gemm)
 cuda = SimpleNamespace(Device=Device, Event=streams.Event, Stream=streams.Stream, runtime=runtime,
