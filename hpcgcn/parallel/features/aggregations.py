@@ -149,8 +149,7 @@ class TransposedAggregations(Aggregations):
             self.forward.append(self._forward(hop, product, policy))
             self.backward.append(self._backward(hop, transposed, policies(hop.number, "backward"))
                                  if gathers_gradient(hop) else None)
-            exact = policy.codec.exact and policy.staleness == 0
-            self.evaluation.append(self.forward[-1] if exact
+            self.evaluation.append(self.forward[-1] if policy.exact
                                    else self._forward(hop, product, plain, training=False))
         self.blocks = [self.layout.local_rows(k) for k in range(n_blocks)]
 

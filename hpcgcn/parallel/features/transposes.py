@@ -50,8 +50,7 @@ class Transposes:
 
         Only if one rank has all columns, and nothing needs what received later.
         """
-        return (len(self.layout.aggregators) == 1 and not adds and policy.codec.exact
-                and not policy.staleness)
+        return len(self.layout.aggregators) == 1 and not adds and policy.exact
 
     def _scatter(self, hop, block, slice_out, out, adds, policy, direction, training) -> Exchange:
         layout, rank, width = self.layout, self.layout.rank, out.shape[1]

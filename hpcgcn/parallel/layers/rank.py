@@ -46,7 +46,7 @@ class PipelineRank(Aggregations):
             training = self._halo(hop, "forward", self.policies(hop.number, "forward"))
             forward.append(ForwardHop(self.graph, hop, halo, training, progress))
             evaluation.append(forward[-1])
-            if training is not None and not _exact(training.exchanges[0].policy):
+            if training is not None and not training.exchanges[0].policy.exact:
                 evaluation[-1] = ForwardHop(self.graph, hop, halo,
                                             self._halo(hop, "forward", self.plain, False), progress)
             backward.append(None)
@@ -76,7 +76,7 @@ class PipelineRank(Aggregations):
 
     def _exact_link(self, fields: list, side: int, hop: int, training):
         """Training's own link if that is exact, or another one."""
-        if not fields or _exact(self.policies(hop, "forward")):
+        if not fields or self.policies(hop, "forward").exact:
             return training
         return self._link([f.value for f in fields], side, hop, None)
 
@@ -133,10 +133,6 @@ class PipelineRank(Aggregations):
         for halo in self.halos:
             for exchange in halo.exchanges:
                 exchange.close()
-
-
-def _exact(policy: Policy) -> bool:
-    return policy.codec.exact and policy.staleness == 0
 
 
 def _prompt(policy: Policy) -> Policy:

@@ -212,8 +212,7 @@ class HaloAggregations(Aggregations):
 
     def _evaluation(self, hop, training: HaloForward, plain: Policy) -> HaloForward:
         """Exact: training's own exchange if that is exact, or another one."""
-        policy = training.exchange.policy
-        if policy.codec.exact and policy.staleness == 0:
+        if training.exchange.policy.exact:
             return training
         return self._forward(hop, plain, training=False)
 
