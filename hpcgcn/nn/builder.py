@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +11,16 @@ from hpcgcn import philox
 from hpcgcn.nn.fields import Array, Field
 from hpcgcn.nn.model import Hop, Model
 from hpcgcn.nn.parameters import Parameters
-from hpcgcn.nn.steps import Bias, Dropout, Epilogue, LayerNorm, Linear, SparseInput, SparseLinear
+from hpcgcn.nn.steps import (
+    Bias,
+    Dropout,
+    Epilogue,
+    LayerNorm,
+    Linear,
+    SparseInput,
+    SparseLinear,
+    Step,
+)
 
 
 @dataclass
@@ -20,10 +30,10 @@ class Inputs:
     Where dense features are not there yet, an Array of fields.py stands for them.
     """
 
-    ids: object                      # (n_rows,) int64
-    dense: object = None             # (n_rows, n_features)
-    aggregated: object = None        # A @ dense, computed once, or None
-    sparse: object = None            # SparseRows
+    ids: Any                      # (n_rows,) int64
+    dense: Any = None             # (n_rows, n_features)
+    aggregated: Any = None        # A @ dense, computed once, or None
+    sparse: Any = None            # SparseRows
 
 
 class Builder:
@@ -36,8 +46,10 @@ class Builder:
         self.backend, self.shape, self.parameters = backend, shape, parameters
         self.n_rows, self.inputs = n_rows, inputs
         self.threshold = philox.dropout_threshold(shape.dropout)
-        self.blocks, self.hops, self.embeddings = [[]], [], []
-        self._constants = {}
+        self.blocks: list[list[Step]] = [[]]
+        self.hops: list[Hop] = []
+        self.embeddings: list[Field] = []
+        self._constants: dict[str, Array] = {}
 
     # -- arrays ------------------------------------------------------------------------------------
     def field(self, name: str, width: int, *, gradient: bool = True,

@@ -70,7 +70,7 @@ class Field:
     def __init__(self, name: str, value: Array, grad: Array | None):
         self.name, self.width = name, value.shape[1]
         self.planned_value, self.planned_grad = value, grad
-        self.reads = []
+        self.reads: list = []
 
     @classmethod
     def of(cls, name: str, value, grad=None) -> Field:

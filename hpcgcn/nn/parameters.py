@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ class Spec:
 
     name: str
     shape: tuple[int, ...]
-    fill: object = "glorot"
+    fill: float | str = "glorot"
     group: str = "conv"
 
     @property
@@ -28,7 +29,9 @@ class Parameter:
     """Views into the flat arrays; None where the parameter is known, but has no memory."""
 
     def __init__(self, spec: Spec):
-        self.spec, self.value, self.grad = spec, None, None
+        self.spec = spec
+        self.value: Any = None
+        self.grad: Any = None
 
 
 class Parameters:
@@ -43,8 +46,12 @@ class Parameters:
     def __init__(self, backend, specs: list[Spec], seed: int, allocate: bool = True):
         self.backend, self.all_specs, self.seed = backend, specs, seed
         self.by_name = {spec.name: Parameter(spec) for spec in specs}
-        self.specs, self.size, self.offset, self.step = [], 0, 0, 0
-        self.value = self.grad = self.m = self.v = None
+        self.specs: list[Spec] = []
+        self.size = self.offset = self.step = 0
+        self.value: Any = None
+        self.grad: Any = None
+        self.m: Any = None
+        self.v: Any = None
         if allocate:
             self.allocate(set(self.by_name))
 
@@ -87,7 +94,7 @@ class Parameters:
 def initial_value(spec: Spec, seed: int, number: int) -> np.ndarray:
     """Glorot-uniform or constant, the same on every rank and backend."""
     if spec.fill != "glorot":
-        return np.full(spec.shape, float(spec.fill))
+        return np.full(list(spec.shape), float(spec.fill))
     limit = np.sqrt(6.0 / (spec.shape[0] + spec.shape[1]))
     draws = philox.uniform(philox.key(seed, 0, number, philox.INIT), spec.size)
     return ((2.0 * draws - 1.0) * limit).reshape(spec.shape)

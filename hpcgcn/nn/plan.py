@@ -101,7 +101,8 @@ class Plan:
         if self.line.logits is None:
             return None
         own = self.line.logits.planned_grad
-        if self.by_chunk and any(hop.target.planned_grad is own for hop in self.line.hops):
+        gathered = any(hop.target.planned_grad is own for hop in self.line.hops)
+        if own is not None and self.by_chunk and gathered:
             return Array("loss gradient", own.shape, gradient=True)
         return own
 
@@ -165,11 +166,9 @@ def recomputable_inputs(hops: list, steps: list[Step]) -> list[Step]:
     here, found = set(steps), []
     for hop in hops:
         value = hop.source.planned_value
-        step, *others = savers.get(value, [None])
-        if step is None or others or not hop.source.wants_gradient:
-            continue
-        if step.recompute_from in here and step.target.planned_value is value:
-            found.append(step)
+        found += [step for step in savers.get(value, [])
+                  if len(savers[value]) == 1 and hop.source.wants_gradient
+                  and step.recompute_from in here and step.target.planned_value is value]
     return found
 
 

@@ -19,7 +19,7 @@ class GCN(Architecture):
     adds_own_row = False             # y += h W_self
     weight_names = {"pyg": {"weight": ("lin.weight", True), "bias": ("bias", False)},
                     "dgl": {"weight": ("weight", False), "bias": ("bias", False)}}
-    out_degrees_in = ("dgl",)        # its GraphConv
+    out_degrees_in: tuple[str, ...] = ("dgl",)       # its GraphConv
 
     def check(self):
         super().check()
@@ -54,17 +54,17 @@ class GCN(Architecture):
         return self.adds_own_row and not self.is_linear(layer)
 
     def build(self, build: Builder) -> Field:
-        source = None
-        for layer in range(1, self.shape.layers + 1):
+        source, last = None, self.shape.layers
+        for layer in range(1, last):
             y = self._convolution(build, layer, source)
-            if layer == self.shape.layers:
-                build.bias(y, f"conv{layer}.bias")
-                return y
             norm = layer if self.shape.norm else None
             # Without a norm the activations take the place of what they are computed from.
             source = build.field("e", y.width, grad_of=y) if norm else build.in_place("e", y)
             build.epilogue(y, source, layer + 1, bias=f"conv{layer}.bias", norm=norm)
             build.embeddings.append(source)
+        logits = self._convolution(build, last, source)
+        build.bias(logits, f"conv{last}.bias")
+        return logits
 
     def _convolution(self, build: Builder, layer: int, source) -> Field:
         """y = A h W (+ h W_self), in the cheaper order."""

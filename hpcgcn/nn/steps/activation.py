@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from hpcgcn import philox
 from hpcgcn.nn.fields import Array, Field
 from hpcgcn.nn.parameters import Parameter
 from hpcgcn.nn.steps.base import Step, pass_on
-from hpcgcn.nn.steps.gcnii import IdentityMapping
 
 
 class Dropout(Step):
@@ -56,10 +56,11 @@ class Epilogue(Step):
 
     def __init__(self, backend, source: Field, target: Field, ids, layer: int, threshold: int, *,
                  bias: Parameter | None = None, norm: LayerNorm | None = None,
-                 recompute_from: IdentityMapping | None = None):
+                 recompute_from: Step | None = None):
         self.source, self.ids, self.layer, self.threshold = source, ids, layer, threshold
         self.bias, self.norm, self.recompute_from = bias, norm, recompute_from
-        self.recomputed = None           # rows for a block of the output, if that is not saved
+        # Room for a block of rows of the output, if that is not saved.
+        self.recomputed: Array | None = None
         parameters = [*([bias] if bias else []), *([norm.gamma, norm.beta] if norm else [])]
         super().__init__(backend, [source], target, parameters=parameters,
                          saves=[target.planned_value, *self._norm_arrays()])
@@ -76,7 +77,7 @@ class Epilogue(Step):
     def forward(self, rows, context):
         block = slice(*rows)
         key, threshold = context.dropout(self.threshold, self.layer)
-        arguments = {"key": key, "threshold": threshold, "ids": self.ids[block]}
+        arguments: dict[str, Any] = {"key": key, "threshold": threshold, "ids": self.ids[block]}
         if self.bias is not None:
             arguments["bias"] = self.bias.value
         if self.norm is not None:
@@ -87,7 +88,7 @@ class Epilogue(Step):
 
     def _output(self, rows, context):
         """What forward left in these rows: still there, or recomputed."""
-        if self.recomputed is None:
+        if self.recomputed is None or self.recompute_from is None:
             return self.target.value[slice(*rows)]
         out = self.recomputed.data[:rows[1] - rows[0]]
         key, threshold = context.dropout(self.threshold, self.layer)
@@ -99,7 +100,7 @@ class Epilogue(Step):
     def backward(self, rows, context):
         block = slice(*rows)
         _, threshold = context.dropout(self.threshold, self.layer)
-        arguments = {"scale": philox.dropout_scale(threshold)}
+        arguments: dict[str, Any] = {"scale": philox.dropout_scale(threshold)}
         if self.bias is not None:
             arguments["dbias"] = self.bias.grad
         if self.norm is not None:

@@ -22,8 +22,8 @@ long arrays live, which share memory, what is recomputed, and the bytes of it al
     element_wise    does each element of the target depend on the same element of its one input
                     alone? Such a step can run on a part of the width: forward_slice,
                     backward_slice
-    recompute_from  the step from whose saves backward can recompute the target, or None; the plan
-                    decides by recompute_in
+    recompute_from  the step from whose saves backward can recompute the target (map_rows), or None;
+                    whether it does, the plan decides (recompute_in)
     fuses           the operations that it does in one pass over the rows
     reads_features  does it read the graph's sparse features, which are no field?
 
@@ -81,6 +81,10 @@ class Step:
 
     def weight_gradients(self, rows, context: PassContext):
         """Add to the gradients of matrices; nothing, for steps without one."""
+
+    def map_rows(self, rows, out):
+        """out = what forward computes from these rows, for a step that others recompute from."""
+        raise NotImplementedError
 
     def recompute_in(self, rows: Array):
         """From now on backward recomputes the target, in these rows, and does not save it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hpcgcn.nn.fields import Array
 from hpcgcn.nn.steps.base import PassContext, Step
 
 # Weight gradients that wait keep the gradient that they read alive: at most so many per block.
@@ -16,7 +17,9 @@ def eager_weight_gradients(steps: list[Step]) -> set[Step]:
     or if deferring it would keep one more array alive: in a row of linear layers only the first few
     are deferred. `steps` are in forward order.
     """
-    eager, deferred, written = set(), [], set()
+    eager: set[Step] = set()
+    deferred: list[Array] = []
+    written: set[Array | None] = set()
     for step in steps:
         gradient = step.target.planned_grad
         if step.has_weight_gradients and gradient is not None:

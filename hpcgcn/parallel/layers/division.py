@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hpcgcn.errors import ConfigError
-from hpcgcn.nn.fields import Field
+from hpcgcn.nn.fields import Array, Field
 from hpcgcn.nn.models import Hop, Model
 
 
@@ -43,12 +43,13 @@ def line_of(model: Model) -> list:
     return items
 
 
-def _live(items: list) -> list[dict | None]:
+def _live(items: list) -> list[dict[Array, Field] | None]:
     """For every position the fields that are read behind it and written before, by their arrays.
 
     None where raw input is read behind it: features stay on the first stage.
     """
-    alive, found = {}, [{}]
+    alive: dict[Array, Field] | None = {}
+    found = [alive]
     for item in reversed(items):
         if alive is not None:
             written, read = item.target.planned_value, _values_read(item)
@@ -72,12 +73,13 @@ def find_cuts(model: Model) -> list[Cut]:
     for at, item in enumerate(items):
         if not isinstance(item, Hop):
             continue
-        possible = [p for p in range(max(begin, 1), at + 1) if live[p] is not None]
+        crossing = {p: list(fields.values()) for p in range(max(begin, 1), at + 1)
+                    if (fields := live[p]) is not None}
         begin = at + 1
-        if possible:
-            width = {p: sum(field.width for field in live[p].values()) for p in possible}
-            position = min(reversed(possible), key=width.get)
-            cuts.append(Cut(position, list(live[position].values()), item.number))
+        if crossing:
+            width = {p: sum(field.width for field in fields) for p, fields in crossing.items()}
+            position = min(reversed(crossing), key=width.__getitem__)
+            cuts.append(Cut(position, crossing[position], item.number))
     return cuts
 
 
@@ -87,7 +89,7 @@ def balance(costs: list[float], n_stages: int) -> list[int]:
     total = [0.0]
     for cost in costs:
         total.append(total[-1] + cost)
-    best = {(0, 0): (0.0, None)}
+    best = {(0, 0): (0.0, 0)}            # (stages, units): (cost of the costliest, where it begins)
     for stage in range(1, n_stages + 1):
         for end in range(stage, n_units - (n_stages - stage) + 1):
             best[stage, end] = min(
@@ -119,7 +121,8 @@ def stage_plan(model: Model, cuts: list[Cut], ends: list[int], stage: int) -> St
     units = units_of(model, cuts)
     begin = ends[stage - 1] if stage else 0
     items = [item for unit in units[begin:ends[stage]] for item in unit]
-    segments, hops = [[]], []
+    segments: list[list] = [[]]
+    hops = []
     for item in items:
         if isinstance(item, Hop):
             hops.append(item)

@@ -16,6 +16,7 @@ def plan_stage(stage: StagePlan, recompute: bool = False, stale_gradients: bool 
     stale_gradients: what hops gather going back is read by the next epoch, too.
     """
     line = Line(stage.segments, stage.hops, logits, received=stage.received, sent=stage.sent)
-    gathered = [hop.target.planned_grad for hop in stage.hops if gathers_gradient(hop)]
+    gathered = [hop.target.planned_grad for hop in stage.hops
+                if gathers_gradient(hop) and hop.target.planned_grad is not None]
     return Plan(line, by_chunk=True, outlive_epoch=gathered if stale_gradients else [],
                 recompute_rows=largest_block if recompute else None)
