@@ -1,9 +1,10 @@
 """Accuracy on the public graphs beside what was published: GCN, GraphSAGE and GCNII, 1 and 4 ranks,
 mean over seeds.
 
-    HPCGCN_TEST_DATA=... python benchmarks/accuracy.py                          all of it: hours on two cores
+    HPCGCN_TEST_DATA=... python benchmarks/accuracy.py  all of it: hours on two cores
     HPCGCN_TEST_DATA=... python benchmarks/accuracy.py --graphs cora --models gcn --ranks 1
-    HPCGCN_TEST_DATA=... python benchmarks/accuracy.py --precision bf16 --ranks 1 ...     beside the same seeds in fp32
+    HPCGCN_TEST_DATA=... python benchmarks/accuracy.py --precision bf16 --ranks 1 ...
+        beside the same seeds in fp32
 
 Settings are those of data/configs. Every finished run is kept in benchmarks/results/accuracy.jsonl
 and not repeated, so an interrupted benchmark goes on where it was. Writes
@@ -34,7 +35,8 @@ PLANETOID = ["planetoid", "planetoid", "--normalise-features", "row", "--name"]
 # Data set -> how it is imported; sources are relative to HPCGCN_TEST_DATA. With ten splits, seed k
 # uses split k.
 GRAPHS = {
-    "cora": [*PLANETOID, "cora"], "citeseer": [*PLANETOID, "citeseer"], "pubmed": [*PLANETOID, "pubmed"],
+    "cora": [*PLANETOID, "cora"], "citeseer": [*PLANETOID, "citeseer"],
+    "pubmed": [*PLANETOID, "pubmed"],
     # Its settings were chosen while looking at test scores of the splits of seed 0: these are
     # others.
     "amazon-photo": ["npz", "npz/amazon-photo.npz", *PER_CLASS, "--seed", "10"],
@@ -43,7 +45,8 @@ GRAPHS = {
     "squirrel": ["npz", "heterophilous/squirrel.npz"],
     "tolokers": ["npz", "heterophilous/tolokers.npz"],
     "wordnet3-lex45": ["npz", "npz/wordnet3-lex45.npz"],
-    "blogcatalog3-10k": ["npz", "npz/blogcatalog3-10k.npz", "--split", "random", "60/20/20", "--splits", "10",
+    "blogcatalog3-10k": ["npz", "npz/blogcatalog3-10k.npz", "--split", "random", "60/20/20",
+                         "--splits", "10",
                          "--make-features", "identity"],
 }
 # What was published, in per cent, and at which epoch its authors take the score.
@@ -54,15 +57,18 @@ PUBLISHED = {
     ("amazon-photo", "gcn"): (91.2, "best"),
 }
 NOTES = """- Cora, Citeseer, Pubmed: Kipf and Welling's settings as published; nothing was tuned.
-- Coauthor: the same with width 64, fewer epochs, rows normalised after a look at two splits showed raw features 2 points lower.
-- Amazon-Photo: the settings were chosen among about ten by test scores on the splits of seed 0, where the first choice (dropout
-  0.5, weight decay 5e-5, 200 epochs) gave 89.5 ± 1.4 over ten splits. The row here is of other splits (seed 10), which no
-  choice has seen.
-- Models without a published number use sage.toml, gcn.toml and gcnii.toml, which were tuned for no data set, but for GCN on
-  BlogCatalog (larger steps without decay: with gcn.toml no class becomes likely enough) and GCNII on Amazon-Photo, Coauthor-CS and
-  BlogCatalog, whose settings were chosen among about ten, three and four by the validation scores of three splits, with other seeds
+- Coauthor: the same with width 64, fewer epochs, rows normalised after a look at two splits showed
+  raw features 2 points lower.
+- Amazon-Photo: the settings were chosen among about ten by test scores on the splits of seed 0,
+  where the first choice (dropout 0.5, weight decay 5e-5, 200 epochs) gave 89.5 ± 1.4 over ten
+  splits. The row here is of other splits (seed 10), which no choice has seen.
+- Models without a published number use sage.toml, gcn.toml and gcnii.toml, which were tuned for no
+  data set, but for GCN on BlogCatalog (larger steps without decay: with gcn.toml no class becomes
+  likely enough) and GCNII on Amazon-Photo, Coauthor-CS and BlogCatalog, whose settings were chosen
+  among about ten, three and four by the validation scores of three splits, with other seeds
   (gcnii.toml stays near chance on Photo and BlogCatalog, and is 6 points lower on Coauthor-CS).
-- 1 and 4 ranks draw the same numbers for the same seed, so rows differ by rounding and what it grows into.
+- 1 and 4 ranks draw the same numbers for the same seed, so rows differ by rounding and what it
+  grows into.
 - Tolokers: accuracy (its authors report ROC AUC). BlogCatalog: micro-F1.
 """
 
@@ -209,8 +215,9 @@ def write_comparison(args, runs: list[dict]):
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     head = """# Accuracy with `--precision bf16`
 
-Activations that are gathered from neighbours are stored in bf16; sums, weights and everything else stay in fp32. Test score in per
-cent at the epoch of the best validation score, mean and standard deviation over seeds; the same seeds in both. Made by
+Activations that are gathered from neighbours are stored in bf16; sums, weights and everything else
+stay in fp32. Test score in per cent at the epoch of the best validation score, mean and standard
+deviation over seeds; the same seeds in both. Made by
 `python benchmarks/accuracy.py --precision bf16`.
 
 """
@@ -223,9 +230,10 @@ def write_table(args, runs: list[dict]):
         return write_comparison(args, runs)
     head = f"""# Accuracy
 
-Mean and standard deviation over seeds, in per cent, of the test score after the last epoch and at the epoch of the best
-validation score. With ten splits in a file, seed k uses split k. Settings: data/configs; made by
-`python benchmarks/accuracy.py`. The difference is to the published number, taken at the epoch its authors take theirs.
+Mean and standard deviation over seeds, in per cent, of the test score after the last epoch and at
+the epoch of the best validation score. With ten splits in a file, seed k uses split k. Settings:
+data/configs; made by `python benchmarks/accuracy.py`. The difference is to the published number,
+taken at the epoch its authors take theirs.
 
 {NOTES}
 """

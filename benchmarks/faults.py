@@ -1,7 +1,7 @@
 """Faults in real training jobs: each job must end in time, say who and why, leave sound
 checkpoints, and go on when restarted.
 
-    sudo --preserve-env=PATH python benchmarks/faults.py                       200 faults: about 25 minutes on two cores
+    sudo --preserve-env=PATH python benchmarks/faults.py  200 faults: about 25 minutes on two cores
     sudo --preserve-env=PATH python benchmarks/faults.py -n 20 --kinds stopped "disk full" --seed 7
 
 Kind, rank and moment (start-up, an epoch, the writing of a checkpoint) are drawn by seed. A job

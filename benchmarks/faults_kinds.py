@@ -37,7 +37,8 @@ REPLACE = """
 rank=$1 broken=$2 file=$3; shift 3
 [ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = "$rank" ] || exec "$@"
 exec unshare --mount sh -c 'mount --bind "$1" "$2" && shift 2 &&
-    exec setpriv --bounding-set=-dac_override,-dac_read_search -- "$@"' replace "$broken" "$file" "$@"
+    exec setpriv --bounding-set=-dac_override,-dac_read_search -- "$@"' \\
+    replace "$broken" "$file" "$@"
 """
 
 

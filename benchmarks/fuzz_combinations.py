@@ -1,7 +1,7 @@
 """Randomised short runs over everything that can be combined: each trains, or is refused with the
 reason.
 
-    python benchmarks/fuzz_combinations.py              500 runs on 2, 3 and 4 ranks; minutes on two cores
+    python benchmarks/fuzz_combinations.py  500 runs on 2, 3 and 4 ranks; minutes on two cores
     python benchmarks/fuzz_combinations.py -n 50 --seed 7
 
 A run that hangs, raises, diverges, or ends differently on different ranks is reported with its

@@ -1,8 +1,8 @@
 """Layers across ranks against parts across ranks: epochs by depth over links with a rate, bytes
 against the formulas, memory.
 
-    sudo --preserve-env=PATH python benchmarks/gnnpipe.py                         all of it: a quarter of an hour
-    sudo --preserve-env=PATH python benchmarks/gnnpipe.py --minutes 3             the next three minutes of it
+    sudo --preserve-env=PATH python benchmarks/gnnpipe.py              a quarter of an hour
+    sudo --preserve-env=PATH python benchmarks/gnnpipe.py --minutes 3  the next three minutes of it
     sudo --preserve-env=PATH python benchmarks/gnnpipe.py --rates 100mbit --layouts 2x2 --layers 32
 
 Hosts are those of jobs/lab/hosts; a layout is hosts x ranks on each. The graph is a block model cut

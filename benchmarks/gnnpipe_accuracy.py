@@ -1,7 +1,7 @@
 """What history costs in accuracy: deep GCNII by pipelines of 2 and 4 stages and by a 2 x 2 hybrid,
 beside exact training.
 
-    HPCGCN_TEST_DATA=... python benchmarks/gnnpipe_accuracy.py                     all of it: hours on one core
+    HPCGCN_TEST_DATA=... python benchmarks/gnnpipe_accuracy.py  all of it: hours on one core
     HPCGCN_TEST_DATA=... python benchmarks/gnnpipe_accuracy.py --graphs squirrel --ways exact
         2-stages --seeds 0
 

@@ -1,6 +1,6 @@
 """Importing an edge list larger than what may be held in memory: time, rate and peak memory.
 
-    python benchmarks/import_edges.py                      100 million edges, about 1.6 GB of text; needs 6 GB of disk
+    python benchmarks/import_edges.py  100 million edges, about 1.6 GB of text; needs 6 GB of disk
     python benchmarks/import_edges.py --edges 10000000
 
 Writes a random edge list, imports it with `hpcgcn import` in a process of its own, and notes that
@@ -28,9 +28,10 @@ _COLUMNS = ("edges", "nodes", "kept", "file", "GB in", "GB out", "s", "s of CPU"
             "M edges/s of CPU", "GiB allocated", "GiB with mapped files")
 _HEAD = f"""# Importing large edge lists
 
-A random edge list of text, imported by `hpcgcn import csv`, which uses one core: `python benchmarks/import_edges.py`. Seconds are
-by the clock and of CPU time; they differ where the machine has other work. Peak memory is of the importing process: what it
-allocated, and with the pages of files that it had mapped, which the system takes back when it needs them.
+A random edge list of text, imported by `hpcgcn import csv`, which uses one core:
+`python benchmarks/import_edges.py`. Seconds are by the clock and of CPU time; they differ where the machine
+has other work. Peak memory is of the importing process: what it allocated, and with the pages of
+files that it had mapped, which the system takes back when it needs them.
 
 | {" | ".join(_COLUMNS)} |
 |{"---|" * len(_COLUMNS)}

@@ -1,7 +1,7 @@
 """Every method on the same graph, model and ranks: accuracy over seeds, speed, bytes, and what a
 target accuracy costs.
 
-    python benchmarks/methods.py cora                     a data set of GRAPHS below, found through HPCGCN_TEST_DATA
+    python benchmarks/methods.py cora                     a data set of GRAPHS below
     python benchmarks/methods.py my.h5 --set model=gcn    any graph file
 
 One MPI job trains all configurations, so start-up is paid once; a run that is complete is not

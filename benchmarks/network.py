@@ -1,7 +1,7 @@
 """What the methods gain on slow networks: epochs on test hosts whose links have a rate, against
 what the rate allows.
 
-    sudo --preserve-env=PATH python benchmarks/network.py                          all of it: about 25 minutes
+    sudo --preserve-env=PATH python benchmarks/network.py  all of it: about 25 minutes
     sudo --preserve-env=PATH python benchmarks/network.py --graph dense --hosts 2 --rates 1gbit
         200mbit --methods pipegcn
 
@@ -266,14 +266,18 @@ def main():
     records = [record for hosts in args.hosts for record in measure(args, hosts)]
     name, cores = f"network-{args.graph}", len(os.sched_getaffinity(0))
     sections = [f"""\
-Graph: `hpcgcn generate sbm {' '.join(GRAPHS[args.graph])}`, cut at random; `{' '.join(model_options(args.graph))}`. Mean of
-{args.epochs} epochs of each of {args.rounds} runs, in turn. Dotted in the plot: the larger of compute alone and bytes / rate.
+Graph: `hpcgcn generate sbm {' '.join(GRAPHS[args.graph])}`, cut at random;
+`{' '.join(model_options(args.graph))}`. Mean of {args.epochs} epochs of each of {args.rounds} runs,
+in turn. Dotted in the plot: the larger of compute alone and bytes / rate.
 
-- Compute alone: an epoch of the same model, measured in turn with the methods, in which a 256th of the halo's columns travel
-  (`{' '.join(ALONE_OPTIONS)}`), and the method's own coding; for mixgcn and gnnpipe, the arithmetic that they report. Moving
-  bytes through TCP takes the same cores and is in neither.
-- Stages of gnnpipe send forward, then back; bytes / rate counts one direction, so the best it can reach is 2.
-- varco's rate has fallen to none by the epochs that count, so its seconds to the target are more than it needs.
+- Compute alone: an epoch of the same model, measured in turn with the methods, in which a 256th of
+  the halo's columns travel (`{' '.join(ALONE_OPTIONS)}`), and the method's own coding; for mixgcn
+  and gnnpipe, the arithmetic that they report. Moving bytes through TCP takes the same cores and is
+  in neither.
+- Stages of gnnpipe send forward, then back; bytes / rate counts one direction, so the best it can
+  reach is 2.
+- varco's rate has fallen to none by the epochs that count, so its seconds to the target are more
+  than it needs.
 - MB a rank: halo messages and the sum of the gradients.
 - The target is {100 * TARGET_GAP:g} points below vanilla's best validation score.
   `btl_tcp_sndbuf` is {1e3 * QUEUE_SECONDS:g} ms of the rate.""",

@@ -1,7 +1,7 @@
 """A graph as large as ogbn-products on one machine: generate, cut, train; seconds and peak memory
 of each.
 
-    python benchmarks/products.py                 2.4 million nodes, 124 million directed edges; 24 GiB, half an hour
+    python benchmarks/products.py                 2.4 million nodes, 24 GiB, half an hour
     python benchmarks/products.py --nodes 100000  a rehearsal
 
 Every step is a command of its own, as a user would give it. A step whose file is there already

@@ -1,7 +1,7 @@
 """Compile every kernel for real, on a machine without a GPU: NVRTC to machine code, with what ptxas
 says about it.
 
-    python cuda/resources.py            compile for all architectures, write RESOURCES.md beside this file
+    python cuda/resources.py  compile for all architectures, write RESOURCES.md beside this file
 
 Needs cupy-cuda12x and nvidia-cuda-nvrtc-cu12 (the extra `cuda-test`); takes about a minute on two
 cores.

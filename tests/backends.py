@@ -73,10 +73,12 @@ GUARD_ITEMS = {"cuda-aligned": 64}      # whole vectors, so that arrays start wh
 # The widths at which a backend can go wrong in a way of its own; 41 is common to all.
 WIDTHS = {
     "reference": (41,),                             # NumPy: no vectors, no tails
-    "native": (1, 7, 16, 41, 128, 602),             # one column, a rest, whole vectors, both, a whole tile, several
-    "cuda-descending": (1, 41, 602),                # nothing is aligned: a lane, odd widths, more than a block's lanes
+    # one column, a rest, whole vectors, both, a whole tile, several
+    "native": (1, 7, 16, 41, 128, 602),
+    # nothing is aligned: a lane, odd widths, more than a block's lanes
+    "cuda-descending": (1, 41, 602),
     "cuda-aligned": (16, 41, 128, 602),             # vector loads of four and of two, and none
-    "cuda-ascending": (7, 41),                      # another order of threads: less and more than a warp
+    "cuda-ascending": (7, 41),  # another order of threads: less and more than a warp
     "cuda-shuffled": (7, 41),
     "cuda-gpu": (1, 7, 16, 41, 128, 602),
 }

@@ -81,7 +81,13 @@ def slurm(tmp_path_factory):
         assert not processes_with(str(slurm.lab))
 
 
-LIMITED = """model = "sage"\nhidden = 16\nmethod = "pipegcn"\nepochs = {}\neval_every = 0\ncheckpoint_every = 0\n"""
+LIMITED = """model = "sage"
+hidden = 16
+method = "pipegcn"
+epochs = {}
+eval_every = 0
+checkpoint_every = 0
+"""
 
 
 @pytest.fixture(scope="module")

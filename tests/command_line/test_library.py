@@ -22,11 +22,13 @@ from hpcgcn.errors import HpcgcnError
 world, method = MPI.COMM_WORLD, sys.argv[1]
 
 seen = []
-result = train_model("g.h5", {"epochs": 4, "eval_every": 2, "hidden": 8, "layers": 4, "model": "gcnii",
+result = train_model("g.h5", {"epochs": 4, "eval_every": 2, "hidden": 8, "layers": 4,
+                              "model": "gcnii",
                               "method": method}, callback=seen.append)
 everyone = world.allgather((result, [(e.epoch, e.epochs, e.loss, e.scores) for e in seen]))
 assert all(found == everyone[0] for found in everyone), everyone
-assert [e.epoch for e in seen] == [1, 2, 3, 4] and [bool(e.scores) for e in seen] == [False, True] * 2
+assert [e.epoch for e in seen] == [1, 2, 3, 4]
+assert [bool(e.scores) for e in seen] == [False, True] * 2
 assert result.summary["bytes_sent"] > 0 and len(result.summary["by_rank"]) == 2
 assert all(rank["compute_seconds"] > 0 for rank in result.summary["by_rank"])
 
@@ -37,7 +39,8 @@ try:
     train_model("g.h5", {"epochs": 4}, callback=fails)
     raise AssertionError("the failure of a callback went unnoticed")
 except HpcgcnError as error:
-    assert "the callback failed after epoch 2: KeyError: 'mine' [rank 1 on host" in str(error), error
+    told = "the callback failed after epoch 2: KeyError: 'mine' [rank 1 on host"
+    assert told in str(error), error
     assert isinstance(error.__cause__, KeyError) == (world.rank == 1)
 """
 

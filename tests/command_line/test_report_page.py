@@ -22,7 +22,8 @@ window.addEventListener("error", event => { document.title = "ERROR " + event.me
 window.addEventListener("load", () => {
   const box = document.querySelector("svg.chart").getBoundingClientRect();
   document.querySelector("svg.chart").dispatchEvent(
-    new PointerEvent("pointermove", { clientX: box.left + box.width / 2, clientY: box.top + box.height / 2 }));
+    new PointerEvent("pointermove", {
+        clientX: box.left + box.width / 2, clientY: box.top + box.height / 2 }));
   const tip = document.getElementById("tip");
   const rows = [...tip.querySelectorAll("tr")].map(row => row.textContent.trim());
   document.querySelector(".legend button").click();

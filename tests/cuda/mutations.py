@@ -1,7 +1,7 @@
 """Delete each synchronisation from a copy of the sources, one at a time, and see that a test
 notices.
 
-    python tests/cuda/mutations.py      all of them, with the test that failed for each; exit code 1 if one survives
+    python tests/cuda/mutations.py      all, with the test that failed; exit code 1 if one survives
 
 A synchronisation is a __syncthreads or __syncwarp in cuda/, and a record, wait_event or synchronize
 in the backend.

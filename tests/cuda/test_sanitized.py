@@ -21,7 +21,8 @@ def sanitized(*arguments, timeout=280):
     env = {**os.environ, "LD_PRELOAD": ":".join(libraries), "HPCGCN_CUDA_STAND_IN": "1",
            "HPCGCN_CUDA_STAND_IN_SANITIZE": "address,undefined",
            # Python itself leaks on purpose, and its stacks are not the emulation's.
-           "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
+           "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0",
+           "UBSAN_OPTIONS": "print_stacktrace=1"}
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=env,
                           timeout=timeout, cwd=TESTS.parent)
 
@@ -57,7 +58,8 @@ from hpcgcn.backend.cuda_device import load_cupy
 pytestmark = pytest.mark.slow
 cupy = load_cupy()
 stream = cupy.cuda.Stream(non_blocking=True).use()
-source = "__global__ void wrong(float *out, int n) {{ extern __shared__ float dynamic_shared[]; {statement} }}"
+source = ("__global__ void wrong(float *out, int n) "
+          "{{ extern __shared__ float dynamic_shared[]; {statement} }}")
 kernel = cupy.RawModule(code=source, name_expressions=("wrong",)).get_function("wrong")
 kernel((1,), (1,), (cupy.zeros((8,), np.float32), np.int32(8)), shared_mem=32)
 stream.synchronize()

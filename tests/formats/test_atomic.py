@@ -26,7 +26,8 @@ for attempt in range(2):
             file.attrs["text"] = "x" * 1000
             for number in range(4):
                 file[f"group {number}/array"] = np.ones(5000)
-            file.create_dataset("packed", data=np.arange(30_000), chunks=(1000,), compression="gzip")
+            file.create_dataset("packed", data=np.arange(30_000), chunks=(1000,),
+                                compression="gzip")
         print("written")
     except FileError as error:
         print("refused:", error)

@@ -247,8 +247,10 @@ def test_features_of_edges_in_ogb(tmp_path, capsys):
 
 DGL = """
 import types, torch
-graph = types.SimpleNamespace(is_homogeneous=True, edges=lambda: torch.tensor([[0, 1], [1, 2]]), num_nodes=lambda: 3, ndata={
-    "label": torch.tensor([0, 1, 1]), "train_mask": torch.tensor([True, False, False])}, edata={"w": 0, "_ID": 0})
+graph = types.SimpleNamespace(
+    is_homogeneous=True, edges=lambda: torch.tensor([[0, 1], [1, 2]]), num_nodes=lambda: 3,
+    ndata={"label": torch.tensor([0, 1, 1]), "train_mask": torch.tensor([True, False, False])},
+    edata={"w": 0, "_ID": 0})
 load_graphs = lambda path, indices: ([graph], {})
 """
 

@@ -283,7 +283,9 @@ def test_no_pickle_among_weights(tmp_path, capsys):
 
 def test_predictions_carry_the_users_ids(tmp_path):
     (tmp_path / "edges.csv").write_text("anna,bob\nbob,carl\ncarl,anna\ndora,anna\n")
-    (tmp_path / "nodes.csv").write_text("person,label,split,x,y\ndora,tea,train,1,0\nanna,tea,train,1,0\nbob,coffee,train,0,1\ncarl,coffee,val,0,1\n")
+    (tmp_path / "nodes.csv").write_text(
+        "person,label,split,x,y\ndora,tea,train,1,0\nanna,tea,train,1,0\n"
+        "bob,coffee,train,0,1\ncarl,coffee,val,0,1\n")
     graph, run = str(tmp_path / "g.h5"), str(tmp_path / "runs" / "r")
     assert main(["import", "csv", str(tmp_path / "edges.csv"), str(tmp_path / "nodes.csv"), "-o",
                  graph, "--id-column", "person", "--undirected"]) == 0

@@ -3,8 +3,8 @@
 A test asks for `backend` or `arena`, and for `width` if it is to run at the widths that matter to
 each backend. Markers:
 
-    thread_orders      a CUDA kernel with barriers or shuffles: its threads run in three orders instead of one
-    one_level          nothing is compiled for each instruction set: one level of the native backend is enough
+    thread_orders      a CUDA kernel with barriers or shuffles: threads run in three orders
+    one_level          not compiled for each instruction set: one level of native is enough
 """
 
 import pytest

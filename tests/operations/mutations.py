@@ -1,7 +1,7 @@
 """Put one fault at a time into a copy of the native kernels, and see that a test of operations
 notices.
 
-    python tests/operations/mutations.py            all of them, with the test that failed; exit code 1 if one survives
+    python tests/operations/mutations.py            all; exit code 1 if one survives
     python tests/operations/mutations.py rows.h     those of one file
 
 Each fault is compiled for every instruction set, without optimisation for speed of compilation;
@@ -24,33 +24,44 @@ SOURCES = "hpcgcn/backend/native/src"
 # (file, what is there, what is put in its place)
 FAULTS = [
     # A tail is dropped, or handled as whole vectors are not.
-    ("rows.h", "    if (k < width) {\n        const int n = (int)", "    if (k + 1 < width) {\n        const int n = (int)"),
-    ("rows.h", "        if (k < width) {\n            const int rest", "        if (k + 1 < width) {\n            const int rest"),
-    ("spmm.h", "sum += tail ? load_first(to, tail) : load(to);", "sum += tail ? splat(0.0f) : load(to);"),
+    ("rows.h", "    if (k < width) {\n        const int n = (int)",
+     "    if (k + 1 < width) {\n        const int n = (int)"),
+    ("rows.h", "        if (k < width) {\n            const int rest",
+     "        if (k + 1 < width) {\n            const int rest"),
+    ("spmm.h", "sum += tail ? load_first(to, tail) : load(to);",
+     "sum += tail ? splat(0.0f) : load(to);"),
     ("spmm.h", "partial ? load_first(t->mask + at, tail)", "partial ? splat(1.0f)"),
-    ("spmm.h", "        for (; entry < end; entry++)\n", "        for (; entry + 1 < end; entry++)\n"),
+    ("spmm.h", "        for (; entry < end; entry++)\n",
+     "        for (; entry + 1 < end; entry++)\n"),
     ("spmm.h", "element(scratch, kind, row * stride + k)", "element(scratch, kind, row * stride)"),
     ("sparse.h", "n_slices = (width + slice - 1) / slice;", "n_slices = width / slice;"),
     ("loss.h", "        sums += clear_after(e, rest);", "        sums += e;"),
-    ("loss.h", "    if (k < n_classes) {\n        const int rest = (int)(n_classes - k);\n        vfloat target",
-     "    if (k + 1 < n_classes) {\n        const int rest = (int)(n_classes - k);\n        vfloat target"),
+    ("loss.h",
+     "    if (k < n_classes) {\n"
+     "        const int rest = (int)(n_classes - k);\n        vfloat target",
+     "    if (k + 1 < n_classes) {\n"
+     "        const int rest = (int)(n_classes - k);\n        vfloat target"),
     ("codec.h", "value = load(row + width - LANES);", "value = load(row + k - LANES);"),
     # A sum in another order, lost, or in too little precision.
     ("dense.h", " || row == last - 1)", ")"),
     ("dense.h", "(double)x[i] * (double)x[i]", "(double)(x[i] * x[i])"),
     ("dense.h", "        out[k] += (float)total;", "        out[k] = (float)total;"),
     # One setting is ignored.
-    ("spmm.h", "return p->column_scale ? weight * p->column_scale[source] : weight;", "return weight;"),
+    ("spmm.h", "return p->column_scale ? weight * p->column_scale[source] : weight;",
+     "return weight;"),
     ("spmm.h", "return p->row_scale ? p->row_scale[row] * p->scale : p->scale;",
      "return p->row_scale ? p->row_scale[row] : p->scale;"),
-    ("sparse.h", "const float weight = row_scale * entry_weight", "const float weight = entry_weight"),
+    ("sparse.h", "const float weight = row_scale * entry_weight",
+     "const float weight = entry_weight"),
     ("sparse.h", "const int half = columns[lane] % 8;", "const int half = columns[lane] % 4;"),
-    ("epilogue.h", "const int64_t skipped = d->first_column % 8;", "const int64_t skipped = 0 * d->first_column;"),
+    ("epilogue.h", "const int64_t skipped = d->first_column % 8;",
+     "const int64_t skipped = 0 * d->first_column;"),
     ("epilogue.h", "to[k] = v < 0.0f ? 0.0f : v; ", "to[k] = v > 0.0f ? v : 0.0f; "),
     ("epilogue.h", "        dbias[k] += dy[k];", "        dbias[k] += rstd * dy[k];"),
     ("codec.h", "if ((double)zero + levels * (double)step < (double)high)", "if (false)"),
     ("codec.h", "    low += 0.0f, high += 0.0f; ", "    "),
-    ("loss.h", "const vint too_small = x < splat(-87.0f);", "const vint too_small = x < splat(-9.0f);"),
+    ("loss.h", "const vint too_small = x < splat(-87.0f);",
+     "const vint too_small = x < splat(-9.0f);"),
     ("dense.h", "rest2 = (float)(1.0 - a[7].number)", "rest2 = 1.0f - beta2"),
 ]
 
