@@ -29,9 +29,9 @@ _COLUMNS = ("edges", "nodes", "kept", "file", "GB in", "GB out", "s", "s of CPU"
 _HEAD = f"""# Importing large edge lists
 
 A random edge list of text, imported by `hpcgcn import csv`, which uses one core:
-`python benchmarks/import_edges.py`. Seconds are by the clock and of CPU time; they differ where the machine
-has other work. Peak memory is of the importing process: what it allocated, and with the pages of
-files that it had mapped, which the system takes back when it needs them.
+`python benchmarks/import_edges.py`. Seconds are by the clock and of CPU time; they differ
+where the machine has other work. Peak memory is of the importing process: what it allocated, and
+with the pages of files that it had mapped, which the system takes back when it needs them.
 
 | {" | ".join(_COLUMNS)} |
 |{"---|" * len(_COLUMNS)}

@@ -1,12 +1,12 @@
 """MixGCN (feature parallelism) against partitioning: bytes, time, memory, the pipeline of roles,
 accuracy with coded transposes.
 
-    python benchmarks/mixgcn.py bytes        bytes per epoch on 2 to 32 ranks, and where the methods cross
+    python benchmarks/mixgcn.py bytes        bytes per epoch on 2 to 32 ranks, where the methods cross
     python benchmarks/mixgcn.py time         epoch time on 2 and 4 ranks
-    python benchmarks/mixgcn.py memory       memory per rank on 2 and 4 ranks, balance of aggregation
+    python benchmarks/mixgcn.py memory       memory per rank on 2 and 4 ranks, and balance
     python benchmarks/mixgcn.py roles        one rank aggregates, one updates: pipelined and in turn
     python benchmarks/mixgcn.py masked       the fused masked product against mask, then product
-    python benchmarks/mixgcn.py accuracy     8 bits, 1 bit with error feedback, on graphs of HPCGCN_TEST_DATA
+    python benchmarks/mixgcn.py accuracy     8 bits, 1 bit with error feedback, on real graphs
 
 Each writes benchmarks/results/mixgcn-<part>.md and .json (`accuracy`: with the graphs' names).
 Graphs are generated but for `accuracy`. Minutes each, `bytes` and `accuracy` up to half an hour on

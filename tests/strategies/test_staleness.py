@@ -73,7 +73,7 @@ def runs(request, tmp_path_factory):
     jobs = [of(f"{name}.{model}.{kind}", kind, model, **settings)
             for name, (_, settings) in CASES.items() for model in ("gcn", "sage") for kind in GRAPHS
             if kind == "undirected" or name in ("pipegcn", "bounded-3-smooth")]
-    jobs += [of("wide", hidden=3, method="pipegcn"),  # 3 -> 4 classes: the last layer aggregates first
+    jobs += [of("wide", hidden=3, method="pipegcn"),  # 4 classes: the last layer aggregates first
              of("refresh-1", method="pipegcn", refresh_every=1), of("overlap", method="overlap"),
              of("refresh-1-smooth", method="pipegcn-gf", refresh_every=1),
              of("gamma-0", method="pipegcn", smooth_features=0.0, smooth_gradients=0.0),

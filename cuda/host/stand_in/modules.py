@@ -29,7 +29,8 @@ static const cuda_host::Kernel kernels[] = {{{kernels}}};
 #define EXPORT extern "C" __attribute__((visibility("default")))
 EXPORT const char *cuda_host_signature(int number) {{ return kernels[number].signature.c_str(); }}
 EXPORT const char *cuda_host_launch(int number, const unsigned *grid, const unsigned *block,
-                                    unsigned shared_bytes, void **args, int order, unsigned long long seed) {{
+                                    unsigned shared_bytes, void **args, int order,
+                                    unsigned long long seed) {{
     return cuda_host::launch(kernels[number], grid, block, shared_bytes, args, order, seed);
 }}
 """
