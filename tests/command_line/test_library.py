@@ -58,9 +58,13 @@ def test_every_rank_gets_the_same_result_and_reports(graph_file, method):
     launch(2, [sys.executable, "script.py", method], cwd=graph_file).check()
 
 
-def test_a_library_prints_nothing_unasked(graph_file, capfd):
-    train_model("g.h5", {"epochs": 2, "eval_every": 1}, MPI.COMM_SELF)
-    assert capfd.readouterr() == ("", "")
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_library_prints_nothing_unasked(graph_file, asked):
+    code = (f"import hpcgcn\nif {asked}: hpcgcn.show_messages()\n"
+            "hpcgcn.train_model('g.h5', {'epochs': 2, 'eval_every': 1})")
+    done = launch(1, [sys.executable, "-c", code], cwd=graph_file).check()
+    assert (done.stdout.count("epoch  "), done.stderr) == (2 if asked else 0, "")
+    assert bool(done.stdout) == asked
 
 
 def test_messages_go_to_the_logger(graph_file, caplog):
