@@ -11,7 +11,8 @@ from hpcgcn.cli.output import add_overwrite, foreign
 from hpcgcn.errors import printable
 
 _HIDDEN = ("kind", "format", "settings", "split_counts")    # shown in their own places
-_DRAWN = ("degree_histogram", "class_sizes", "class_names", "split_by_class")
+_DRAWN = ("degree_histogram", "class_sizes", "class_names", "split_by_class",
+          "training_nodes")
 _MOST_CLASSES = 20
 
 
@@ -78,14 +79,14 @@ def _as_text(facts: dict) -> str:
         [("file", f"{facts['path']} ({text.size(facts['bytes'])})"), ("kind", head["kind"]),
          *((name, value) for name, value in head.items() if name not in _HIDDEN and value != "")]),
                 _named("settings", head.get("settings", {})),
-                _splits(head.get("split_counts", [])),
+                _splits([] if facts["problems"] else head.get("split_counts", [])),
                 _named("contents", shown),
                 _degrees(f"{degree}s", contents),
                 _classes(contents),
                 text.table(["dataset", "type", "shape", "size"],
                            [[d["name"], d["dtype"], " x ".join(map(str, d["shape"])),
                              text.size(d["bytes"])] for d in facts["datasets"]]),
-                _verdict(facts["problems"])]
+                _verdict(facts["problems"], contents)]
     return "\n\n".join(section for section in sections if section)
 
 
@@ -133,8 +134,10 @@ def _short(value, most: int = 100) -> str:
     return shown if len(shown) <= most else shown[:most - 4] + " ..."
 
 
-def _verdict(problems: list[str]) -> str:
-    if not problems:
+def _verdict(problems: list[str], contents: dict) -> str:
+    if problems:
+        return "NOT SOUND:\n" + "\n".join(f"  - {printable(problem, text.MOST_CELL)}"
+                                          for problem in problems)
+    if any(contents.get("training_nodes", [1])):
         return "sound: checksums, ranges and order are right"
-    return "NOT SOUND:\n" + "\n".join(f"  - {printable(problem, text.MOST_CELL)}"
-                                      for problem in problems)
+    return "sound, but for prediction alone: no node of any split is for training"

@@ -15,6 +15,7 @@ from hpcgcn.errors import GraphError
 from hpcgcn.graph.csr import row_blocks, row_numbers
 from hpcgcn.graph.data import TEST, TRAIN, Graph, Part, SparseRows
 from hpcgcn.graph.datasets import PIECE_BYTES, pieces
+from hpcgcn.graph.relations import MOST_UNUSED_CLASSES, MOST_UNUSED_COLUMNS
 
 # Sums over neighbours and products with weights stay within 32 bits; as a float32, so that halves
 # are compared in single precision.
@@ -155,7 +156,7 @@ def extra_problems(extra: dict) -> Iterator[str]:
     """Names of classes, features or columns that are not such."""
     for name in ("class_names", "feature_names", "edge_columns"):
         held = extra.get(name, [])
-        if not isinstance(held, list) or not all(isinstance(item, str) for item in held):
+        if not isinstance(held, (list, tuple)) or not all(isinstance(item, str) for item in held):
             yield f"extra: {name} must be a list of strings"
     for name in ("id_column", "label_column", "made_features"):
         if not isinstance(extra.get(name, ""), str):
@@ -218,6 +219,12 @@ def _shape_problems(graph: Graph) -> Iterator[str]:
                f"{graph.split.shape}")
     if graph.n_classes < 1:
         yield f"n_classes is {graph.n_classes}: at least one class is needed"
+    if graph.n_classes > max(n_nodes, MOST_UNUSED_CLASSES):
+        yield f"n_classes is {graph.n_classes}, which is more than there are nodes ({n_nodes})"
+    sparse = isinstance(graph.features, SparseRows)
+    if sparse and graph.n_features > max(len(graph.features.indices), MOST_UNUSED_COLUMNS):
+        yield (f"sparse features have {graph.n_features} columns for "
+               f"{len(graph.features.indices)} entries: leave out empty columns")
     if graph.multilabel and graph.labels.shape[1] != graph.n_classes:
         yield f"labels have {graph.labels.shape[1]} columns for {graph.n_classes} classes"
 

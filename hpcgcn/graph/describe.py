@@ -7,6 +7,7 @@ import os
 import h5py
 import numpy as np
 
+from hpcgcn.graph.data import TRAIN
 from hpcgcn.graph.datasets import all_datasets, pieces, read_json
 from hpcgcn.graph.header import examine
 from hpcgcn.graph.statistics import component_sizes, degree_histogram, homophily, split_by_class
@@ -61,6 +62,11 @@ def _labels(file: h5py.File) -> dict:
             **({"class_names": names} if len(names) == n_classes else {})}
 
 
+def _training_nodes(file: h5py.File) -> dict:
+    """Of every split."""
+    return {"training_nodes": [int(np.count_nonzero(row == TRAIN)) for row in file["split"]]}
+
+
 def _parts(file: h5py.File) -> dict:
     """Nodes and edges of every part."""
     offsets = file["offsets"][...]
@@ -69,5 +75,6 @@ def _parts(file: h5py.File) -> dict:
 
 
 # What is counted for each kind of file: functions of the open file that return facts.
-_GRAPH = (_degrees, degree_histogram, component_sizes, _labels, homophily, split_by_class)
+_GRAPH = (_degrees, degree_histogram, component_sizes, _labels, homophily, split_by_class,
+          _training_nodes)
 CONTENTS = {"graph": _GRAPH, "partition": (*_GRAPH, _parts)}

@@ -8,7 +8,7 @@ import json
 import os
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -127,8 +127,8 @@ def _examined(file: h5py.File, path, schema: str | None) -> Opened:
     kind = _kind_of(file, path)
     schema = schema or _schema_of(file, kind)
     structure = Structure(file, SCHEMAS[schema], os.path.getsize(path))
-    return Opened(file, kind, schema, {"kind": kind, **_further(file, structure.facts),
-                                       **structure.facts}, structure.problems)
+    facts = {"kind": kind, **_further(file, SCHEMAS[schema].attributes), **structure.facts}
+    return Opened(file, kind, schema, facts, structure.problems)
 
 
 def _check_kind(path, found: str, wanted: str | None):
@@ -211,7 +211,7 @@ def _schema_of(file: h5py.File, found: str) -> str:
     return "exchange" if _plain(file, "step") is None else "model"
 
 
-def _further(file: h5py.File, known: dict) -> dict:
+def _further(file: h5py.File, known: Container[str]) -> dict:
     """Attributes that no schema names, as far as they are plain values."""
     found = {}
     with contextlib.suppress(OSError, RuntimeError, KeyError):

@@ -28,7 +28,7 @@ def graph_relations(file: h5py.File, facts: dict) -> Iterator[str]:
             "feature_dtype": "float32" if sparse else features.dtype.name,
             "n_features": int(features.attrs["n_columns"]) if sparse else features.shape[1]}
     for name, value in held.items():
-        if facts.get(name, value) != value:
+        if facts[name] != value:
             yield f"the header says {name} = {facts[name]}, the arrays hold {value}"
     if file["indices"].dtype != index_dtype(facts["n_nodes"]):
         yield (f"/indices is {file['indices'].dtype}, expected "

@@ -65,11 +65,9 @@ _GRAPH_FACTS = {
     "n_edges": Attribute("int", 0), "n_features": Attribute("int", 1),
     "n_classes": Attribute("int", 1), "n_splits": Attribute("int", 1),
     "n_parts": Attribute("int", 1), "directed": Attribute("bool"),
-    # These repeat what the arrays tell, and may be missing.
-    "multilabel": Attribute("bool", required=False),
-    "sparse_features": Attribute("bool", required=False),
-    "feature_dtype": Attribute("string", required=False),
-    "split_counts": Attribute("list", required=False)}
+    # These repeat what the arrays tell.
+    "multilabel": Attribute("bool"), "sparse_features": Attribute("bool"),
+    "feature_dtype": Attribute("string"), "split_counts": Attribute("list")}
 
 _SPARSE = Group(
     {"indptr": Array(("int64",), ("n_nodes + 1",)), "indices": Array(("int32",), ("entries",)),

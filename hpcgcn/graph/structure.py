@@ -15,6 +15,7 @@ from collections.abc import Iterator
 import h5py
 import numpy as np
 
+from hpcgcn.errors import printable
 from hpcgcn.graph.schema import Array, Attribute, Group
 from hpcgcn.graph.values import Unfit, expected, read_attribute
 
@@ -67,7 +68,7 @@ class Structure:
             if first.required and name not in held:
                 yield f"{where}/{name} is missing, expected {self._words(member)}"
         for name in held:
-            path = f"{where}/{_printable(name)}"
+            path = f"{where}/{_shown(name)}"
             member = schema.members.get(name, schema.others)
             if member is None or isinstance(name, bytes):
                 yield f"{path} does not belong here: expected " + (", ".join(schema.members)
@@ -193,11 +194,9 @@ def _strange(item: h5py.Dataset) -> str:
     return _CLASSES.get(item.id.get_type().get_class(), "an unknown type")
 
 
-def _printable(name: str | bytes) -> str:
-    """A name from a file, as it may be shown; h5py leaves those that are not UTF-8 as bytes."""
-    name = name.decode("ascii", "replace") if isinstance(name, bytes) else name
-    shown = "".join(c if c.isprintable() else "?" for c in name)
-    return shown if len(shown) <= 60 else shown[:57] + "..."
+def _shown(name: str | bytes) -> str:
+    """A name from a file, for a message; h5py leaves those that are not UTF-8 as bytes."""
+    return printable(name.decode("ascii", "replace") if isinstance(name, bytes) else name, 60)
 
 
 def _short(error: Exception) -> str:

@@ -9,6 +9,7 @@ import h5py
 from hpcgcn.graph.schema import Attribute
 
 _H5T = h5py.h5t
+_MOST_LEVELS = 20              # of JSON in JSON
 _NAMES = {"object": dict, "list": list}
 _WORDS = {"int": "an integer", "float": "a floating-point number", "bool": "a boolean",
           "string": "a string",
@@ -68,12 +69,18 @@ def _text(value: str | bytes) -> str:
 
 
 def parse_json(text: str):
-    """A JSON value whose strings can be written anywhere; Unfit if it is none."""
+    """A JSON value of bounded depth that can be shown and written anywhere; Unfit if it is none."""
     try:
         value = json.loads(text)
         json.dumps(value, ensure_ascii=False).encode()
-        return value
     except RecursionError:
         raise Unfit("JSON that is nested too deeply") from None
     except ValueError as error:
         raise Unfit(f"no JSON ({error})"[:200]) from None
+    level = [value]
+    for _ in range(_MOST_LEVELS):
+        level = [inner for outer in level if isinstance(outer, (dict, list))
+                 for inner in (outer.values() if isinstance(outer, dict) else outer)]
+    if level:
+        raise Unfit("JSON that is nested too deeply")
+    return value

@@ -41,7 +41,7 @@ def _graph_values(file: h5py.File, facts: dict) -> Iterator[str]:
     graph = lazy_graph(file)
     wrong = list(checks.graph_problems(graph))
     yield from wrong
-    if not wrong and facts.get("split_counts", held := _split_counts(graph.split)) != held:
+    if not wrong and facts["split_counts"] != (held := _split_counts(graph.split)):
         yield f"the header says split_counts = {facts['split_counts']}, the arrays hold {held}"
 
 

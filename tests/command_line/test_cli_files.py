@@ -128,12 +128,14 @@ def test_info_of_what_is_not_ours(tmp_path, capsys):
 def test_info_counts_degrees_and_labels(tmp_path, capsys):
     labels = np.zeros((41, 3), np.uint8)
     labels[:7, 1] = 1
-    write_graph(tmp_path / "g.h5", random_graph(n_edges=0, labels=labels))
+    graph = random_graph(n_edges=0, labels=labels)
+    write_graph(tmp_path / "g.h5", graph)
     main(["info", str(tmp_path / "g.h5"), "--json"])
     contents = json.loads(capsys.readouterr().out)["contents"]
     assert contents == {"degree": {"mean": 0.0, "min": 0, "max": 0}, "isolated_nodes": 41,
                         "labelled_nodes": 7, "class_sizes": [0, 7, 0],
-                        "degree_histogram": [[0, 0, 41]], "components": {"count": 41, "largest": 1}}
+                        "degree_histogram": [[0, 0, 41]], "components": {"count": 41, "largest": 1},
+                        "training_nodes": [np.count_nonzero(graph.split == 1)]}
 
 
 @pytest.mark.parametrize("command",
