@@ -17,6 +17,7 @@ from fuzz.kinds import KINDS
 
 MOST_BYTES = 1 << 30  # of memory that a case may take
 
+NOT_MADE = "(it was not made yet)"
 # Everything but the first two is a fault of ours.
 OUTCOMES = ("accepted", "refused", "foreign", "contradiction", "message", "death", "time", "memory",
             "outside", "broken")
@@ -48,9 +49,10 @@ def run_case(
     folder = os.path.join(work, "case")
     shutil.rmtree(folder, ignore_errors=True)
     try:
+        # For the one who may find that this process died: of what, and with which input.
+        _note(work, NOT_MADE)
         result.changes = make_case(sound, folder, seed, kind_name, number)
-        with open(os.path.join(work, "changes"), "w", errors="replace") as file:
-            file.write(result.changes)  # for the one who finds that this process died
+        _note(work, result.changes)
         outside.found.clear()
         before, began = sandbox.forget_peak(), time.perf_counter()
         _use(kind, folder, result)
@@ -66,6 +68,11 @@ def run_case(
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return result
+
+
+def _note(work: str, changes: str):
+    with open(os.path.join(work, "changes"), "w", errors="replace") as file:
+        file.write(changes)
 
 
 def make_case(sound: str, folder: str, seed: int, kind_name: str, number: int) -> str:

@@ -14,7 +14,7 @@ import zlib
 import h5py
 import numpy as np
 
-from fuzz.hdf5_datasets import DATASET_CHANGES, datasets
+from fuzz.hdf5_datasets import DATASET_CHANGES, contents, datasets
 from fuzz.hdf5_structure import STRUCTURE_CHANGES
 
 FITTED = "checksums fitted"
@@ -47,15 +47,9 @@ def fit_checksums(path: str) -> str:
     with contextlib.suppress(Exception), h5py.File(path, "r+") as file:
         for dataset in datasets(file):
             with contextlib.suppress(Exception):  # of another type, or without bytes of its own
-                if (
-                    "crc32" in dataset.attrs
-                    and dataset.size < 1 << 20
-                    and not dataset.is_virtual
-                    and not dataset.external
-                ):
-                    dataset.attrs["crc32"] = np.uint32(
-                        zlib.crc32(np.ascontiguousarray(dataset[...]).tobytes())
-                    )
+                if "crc32" in dataset.attrs:
+                    held = np.ascontiguousarray(contents(dataset)).tobytes()
+                    dataset.attrs["crc32"] = np.uint32(zlib.crc32(held))
         with contextlib.suppress(Exception):
             if "checksum" in file.attrs:
                 file.attrs["checksum"] = content_checksum(file)

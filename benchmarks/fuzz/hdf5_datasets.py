@@ -42,6 +42,16 @@ def datasets(file: h5py.File) -> list[h5py.Dataset]:
     return found
 
 
+def contents(dataset: h5py.Dataset) -> np.ndarray:
+    """The array of a dataset; ValueError for one that an earlier change took out of the file.
+
+    HDF5 crashes on some virtual datasets, and waits for ever for pipes.
+    """
+    if dataset.is_virtual or dataset.external or dataset.size > 1 << 20:
+        raise ValueError("not read")
+    return dataset[...]
+
+
 def names(file: h5py.File) -> list[str]:
     return [dataset.name for dataset in datasets(file)]
 
@@ -59,7 +69,7 @@ def _replaced(file: h5py.File, name: str, make) -> str:
 
 def _values(rng, file):
     dataset = file[rng.choice(names(file))]
-    array, _ = change_array(rng, dataset[...])
+    array, _ = change_array(rng, contents(dataset))
     if array.shape == dataset.shape and array.dtype == dataset.dtype:
         dataset[...] = array
         return dataset.name
@@ -76,13 +86,13 @@ def _numeric_type(rng, file):
     name, dtype = (rng.choice(names(file)),
                    rng.choice(("i1", "i2", ">i4", "i8", "u8", "f2", "f8", ">f4", "u1", "c8", "?")))
     with np.errstate(all="ignore"):
-        array = file[name][...].astype(dtype)
+        array = contents(file[name]).astype(dtype)
     return f"{_replaced(file, name, lambda: file.create_dataset(name, data=array))} as {dtype}"
 
 
 def _shape(rng, file):
     name = rng.choice(names(file))
-    array = file[name][...]
+    array = contents(file[name])
     wanted = rng.choice(
         ((), (1,), (0,), array.shape + (1,), (1,) + array.shape, array.shape[::-1],
          (0,) + array.shape[1:], (3,) * 9, (1,) * 32,
@@ -118,7 +128,7 @@ def _declared_huge(rng, file):
 
 def _storage(rng, file):
     name = rng.choice(names(file))
-    array = file[name][...]
+    array = contents(file[name])
     options = rng.choice(
         ({"chunks": True}, {"compression": "gzip"}, {"compression": "lzf"},
          {"shuffle": True, "chunks": True}, {"fletcher32": True}, {"scaleoffset": 2},
@@ -132,7 +142,7 @@ def _storage(rng, file):
 
 def _compact(rng, file):
     name = rng.choice(names(file))
-    array = file[name][...]
+    array = contents(file[name])
 
     def make():
         settings = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
@@ -156,7 +166,7 @@ def _external(rng, file):
     path = target if rng.random() < 0.5 else os.path.join(folder, target)
     if target == "bytes.bin":
         with open(os.path.join(folder, target), "wb") as other:
-            other.write(old[...].tobytes())
+            other.write(contents(old).tobytes())
     if target == "pipe" and not os.path.exists(os.path.join(folder, target)):
         os.mkfifo(os.path.join(folder, target))
     size = rng.choice((h5py.h5f.UNLIMITED, max(old.nbytes, 1)))

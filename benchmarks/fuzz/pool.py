@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from multiprocessing.connection import wait
 
 from fuzz import sandbox
-from fuzz.cases import Outcome, run_case
+from fuzz.cases import NOT_MADE, Outcome, run_case
 
 SECONDS = 10.0  # that a case may take, without the time for which a busy machine lets it wait
 MOST_WAITS = 6  # times as long at the very most
@@ -134,7 +134,7 @@ class Worker:
             self.process.join()
             code, changes = self.process.exitcode, self._changes()
             self._start()
-            return Outcome(*case, "death",
+            return Outcome(*case, "broken" if changes == NOT_MADE else "death",
                            where=f"signal {-code}" if code < 0 else f"exit code {code}",
                            changes=changes)
 
@@ -173,7 +173,7 @@ def _serve(pipe, sound: str, folder: str, seed: int):
 def run_cases(
     cases: Iterable[tuple[str, int]], sound: str, folder: str, seed: int, n_workers: int
 ) -> Iterator[Outcome]:
-    """Outcomes as they come. A case that takes too long, or ends its worker, is tried once more:
+    """Outcomes as they come. A case that takes too long or too much memory is tried once more:
     the machine may have been busy."""
     cases, again = iter(cases), []
     workers = [Worker(sound, os.path.join(folder, f"worker-{k}"), seed) for k in range(n_workers)]
