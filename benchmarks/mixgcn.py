@@ -1,7 +1,7 @@
 """MixGCN (feature parallelism) against partitioning: bytes, time, memory, the pipeline of roles,
 accuracy with coded transposes.
 
-    python benchmarks/mixgcn.py bytes        bytes per epoch on 2 to 32 ranks, where the methods cross
+    python benchmarks/mixgcn.py bytes        bytes per epoch on 2 to 32 ranks, and where they cross
     python benchmarks/mixgcn.py time         epoch time on 2 and 4 ranks
     python benchmarks/mixgcn.py memory       memory per rank on 2 and 4 ranks, and balance
     python benchmarks/mixgcn.py roles        one rank aggregates, one updates: pipelined and in turn

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from hpcgcn.errors import BackendError, ConfigError
+
+BACKENDS = ("reference", "native", "cuda")
 
 
 def make_backend(name: str, dtype: str = "float32", threads: int = 1, comm=None,
@@ -19,6 +19,8 @@ def make_backend(name: str, dtype: str = "float32", threads: int = 1, comm=None,
     if name == "auto":
         name, note = _default_backend(dtype)
     if name == "reference":
+        import numpy as np
+
         from hpcgcn.backend.reference import ReferenceBackend
         return ReferenceBackend(np.dtype(dtype)), note
     if name == "native":

@@ -11,6 +11,7 @@ LARGEST_SEED = 2 ** 63 - 1
 def whole(low: int, high: int) -> Callable[[str], int]:
     """A type for argparse: whole numbers from low to high."""
     def parse(text: str) -> int:
+        """The number, or what argparse says is wrong with it."""
         try:
             value = int(text)
         except ValueError:

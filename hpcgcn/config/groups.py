@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hpcgcn.backend import BACKENDS
 from hpcgcn.exchange.presets import PRESETS
 from hpcgcn.parallel import STRATEGIES
 from hpcgcn.setting import SettingsGroup, setting
@@ -131,7 +132,7 @@ class MachineSettings(SettingsGroup):
     """What computes, and in which arithmetic."""
 
     backend: str = setting("auto", "what computes; auto: native, or reference without it",
-                           choices=("auto", "reference", "native", "cuda"))
+                           choices=("auto", *BACKENDS))
     dtype: str = setting("float32", "arithmetic (float64: reference only)",
                          choices=("float32", "float64"))
     precision: str = setting("fp32", "storage of rows that are gathered", choices=("fp32", "bf16"))

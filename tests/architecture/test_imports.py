@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "backend": set(),
     "cli": {"config", "doctor", "exchange", "files", "formats", "graph", "mpi", "nn", "parallel",
             "report", "train", "weights"},
-    "config": {"exchange", "nn", "parallel"},
+    "config": {"backend", "exchange", "nn", "parallel"},
     "doctor": {"backend"},
     "exchange": {"backend", "mpi"},
     "files": set(),

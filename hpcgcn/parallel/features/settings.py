@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hpcgcn.backend import BACKENDS
 from hpcgcn.errors import ConfigError
 from hpcgcn.parallel.refusals import codec_family, has_budget, refuse
 from hpcgcn.setting import SettingsGroup, setting
@@ -24,7 +25,7 @@ class Settings(SettingsGroup):
                                 "-1: half of them", low=-1)
     sparse_backend: str = setting("auto", "features: backend of the ranks that only aggregate; "
                                           "auto: as backend",
-                                  choices=("auto", "reference", "native", "cuda"))
+                                  choices=("auto", *BACKENDS))
 
     def check(self, config):
         if config.parallel != "features":
