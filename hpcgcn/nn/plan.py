@@ -113,6 +113,11 @@ class Plan:
         found = {p.spec.name: p for step in self.line.steps for p in step.parameters}
         return list(found.values())
 
+    @property
+    def fused(self) -> dict[Step, tuple[str, ...]]:
+        """The steps that do several operations in one pass over the rows, and which."""
+        return {step: step.fuses for step in self.line.steps if len(step.fuses) > 1}
+
     def bytes(self, itemsize: int = 4) -> dict[str, int]:
         """Bytes by kind. Memory shared by several kinds counts once, for the first of KINDS.
 

@@ -179,6 +179,15 @@ def test_weight_gradients_wait_unless_that_costs_memory():
     assert not any(eager_weight_gradients(block) for block in built("sage", None).blocks)
 
 
+@pytest.mark.parametrize("name, fused", [("sage", ("bias", "norm", "relu", "dropout")),
+                                         ("gcn", ("bias", "relu", "dropout")),
+                                         ("resgcn", ("norm", "relu", "dropout"))])
+def test_what_follows_a_product_is_one_pass(name, fused):
+    plan = Plan(whole_line(built(name, None, layers=3)))
+    assert list(plan.fused.values()) == [fused] * (4 if name == "resgcn" else 2)
+    assert not any(step.has_weight_gradients for step in plan.fused)
+
+
 def test_a_part_plans_its_own_steps_only():
     model = built("resgcn", None)
     hops = model.hops
