@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import hashlib
 import io
-import json
 import math
 import os
-import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from hpcgcn.errors import FileError
+from hpcgcn.config.toml import read_toml
+from hpcgcn.errors import ConfigError, FileError
 from hpcgcn.files.marker import read_marker
+from hpcgcn.graph.values import parse_json
 
 NEEDED = ("epoch", "loss", "seconds")
 SCORES = ("train", "val", "test")
@@ -175,7 +177,10 @@ def _read_metrics(path: str, notes: list[str]) -> dict[str, list]:
         raise FileError(f"{path} is not the metrics of a run: its first line does not name "
                         f"{', '.join(missing)}")
     usable, unusable = [], int(bool(rest))
-    for row in reader:
+    for row in _rows(reader):
+        if row is None:
+            unusable += 1
+            continue
         numbers = {name: _number(value) for name, value in row.items() if name is not None}
         cut = None in row or any(value is None for value in row.values())
         if cut or any(numbers[name] is None for name in NEEDED):
@@ -192,6 +197,17 @@ def _read_metrics(path: str, notes: list[str]) -> dict[str, list]:
     return {name: [row.get(name) for row in usable] for name in reader.fieldnames}
 
 
+def _rows(reader: csv.DictReader) -> Iterator[dict | None]:
+    """The rows of a table; None for one that is no row of a table."""
+    while True:
+        try:
+            yield next(reader)
+        except StopIteration:
+            return
+        except csv.Error:
+            yield None
+
+
 def _number(text: str | None) -> float | None:
     try:
         value = float(text)
@@ -202,23 +218,22 @@ def _number(text: str | None) -> float | None:
 
 def _read_config(path: str, notes: list[str]) -> dict:
     try:
-        with open(os.path.join(path, "config.toml"), "rb") as file:
-            return tomllib.load(file)
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
+        return read_toml(os.path.join(path, "config.toml"))
+    except ConfigError:
         notes.append("config.toml is missing or damaged: its settings are not shown")
         return {}
 
 
 def _read_summary(path: str, notes: list[str]) -> dict | None:
-    try:
-        with open(os.path.join(path, "summary.json"), encoding="utf-8") as file:
-            summary = json.load(file)
-    except FileNotFoundError:
+    name, summary = os.path.join(path, "summary.json"), None
+    if not os.path.exists(name):
         notes.append("no summary.json: the run is still going, or did not end cleanly; what "
                      "metrics.csv holds is shown")
         return None
-    except (OSError, ValueError):
-        summary = None
+    with contextlib.suppress(OSError, ValueError):
+        if os.path.isfile(name):             # a pipe would be waited for
+            with open(name, encoding="utf-8") as file:
+                summary = parse_json(file.read())
     if not isinstance(summary, dict):
         notes.append("summary.json is damaged: what metrics.csv holds is shown")
         return None

@@ -179,6 +179,30 @@ def test_one_rank_sends_no_bytes(tmp_path):
     assert "one rank has nobody to send to" in text and text.count('class="chart"') == 6
 
 
+@pytest.mark.parametrize("name, text, note", [
+    ("config.toml", "x = " + "[" * 50_000, "config.toml is missing or damaged"),
+    ("config.toml", "hidden = " + "9" * 5000, "config.toml is missing or damaged"),
+    ("summary.json", "[" * 50_000, "summary.json is damaged"),
+    ("summary.json", "9" * 5000, "summary.json is damaged"),
+    ("summary.json", None, "summary.json is damaged"), ("config.toml", None, "config.toml is")])
+def test_small_files_of_any_damage_become_notes(tmp_path, name, text, note):
+    path = make_run(tmp_path / "run")
+    (tmp_path / "run" / name).unlink()
+    if text is None:
+        os.mkfifo(tmp_path / "run" / name)
+    else:
+        (tmp_path / "run" / name).write_text(text)
+    assert any(words.startswith(note) for words in read_run(path).notes)
+
+
+def test_a_row_that_is_no_row_is_left_out(tmp_path):
+    path = make_run(tmp_path / "run", epochs=4)
+    metrics = tmp_path / "run" / "metrics.csv"
+    metrics.write_bytes(metrics.read_bytes().replace(b"\n3,", b"\n3\r3,"))
+    run = read_run(path)
+    assert run.n_epochs == 3 and any("left out" in note for note in run.notes)
+
+
 def test_damaged_companions_become_notes(tmp_path):
     path = make_run(tmp_path / "damaged")
     (tmp_path / "damaged" / "summary.json").write_text('{"epochs": ')
