@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 import h5py
 import numpy as np
 
-from hpcgcn.graph.values import parse_json
+from hpcgcn.files.json_text import parse_json
 
 PIECE_BYTES = 32 << 20     # how much of an array is in flight at once
 _CHANGED = "{}: the checksum does not match: the data was changed or damaged after it was written"

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import json
-
 import h5py
 
+from hpcgcn.files.json_text import Unfit, parse_json
 from hpcgcn.graph.schema import Attribute
 
 _H5T = h5py.h5t
-_MOST_LEVELS = 20              # of JSON in JSON
 _NAMES = {"object": dict, "list": list}
 _WORDS = {"int": "an integer", "float": "a floating-point number", "bool": "a boolean",
           "string": "a string",
           "object": "a string of JSON that is an object", "list": "a string of JSON that is a list"}
-
-
-class Unfit(ValueError):
-    """A value of another type than expected; the message says what it is."""
 
 
 def expected(attribute: Attribute) -> str:
@@ -66,21 +60,3 @@ def _text(value: str | bytes) -> str:
         return value.decode() if isinstance(value, bytes) else value.encode().decode()
     except UnicodeError:
         raise Unfit("a string that is not valid UTF-8") from None
-
-
-def parse_json(text: str):
-    """A JSON value of bounded depth that can be shown and written anywhere; Unfit if it is none."""
-    try:
-        value = json.loads(text)
-        json.dumps(value, ensure_ascii=False).encode()
-    except RecursionError:
-        raise Unfit("JSON that is nested too deeply") from None
-    except ValueError as error:
-        raise Unfit(f"no JSON ({error})"[:200]) from None
-    level = [value]
-    for _ in range(_MOST_LEVELS):
-        level = [inner for outer in level if isinstance(outer, (dict, list))
-                 for inner in (outer.values() if isinstance(outer, dict) else outer)]
-    if level:
-        raise Unfit("JSON that is nested too deeply")
-    return value

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from hpcgcn.config.toml import read_toml
 from hpcgcn.errors import ConfigError, FileError
+from hpcgcn.files.json_text import parse_json
 from hpcgcn.files.marker import read_marker
-from hpcgcn.graph.values import parse_json
 
 NEEDED = ("epoch", "loss", "seconds")
 SCORES = ("train", "val", "test")

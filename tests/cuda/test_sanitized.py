@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
+pytestmark = pytest.mark.slow
 
 
 def sanitized(*arguments, timeout=280):
@@ -54,8 +55,6 @@ def test_the_sanitizers_see(stand_in, mistake):
 import sys; sys.path.insert(0, {str(TESTS.parent)!r})
 import numpy as np
 from hpcgcn.backend.cuda_device import load_cupy
-
-pytestmark = pytest.mark.slow
 cupy = load_cupy()
 stream = cupy.cuda.Stream(non_blocking=True).use()
 source = ("__global__ void wrong(float *out, int n) "
