@@ -1,21 +1,22 @@
 """Faults in real training jobs: each job must end in time, say who and why, leave sound
 checkpoints, and go on when restarted.
 
-    sudo --preserve-env=PATH python benchmarks/faults.py  200 faults: about 25 minutes on two cores
+    sudo --preserve-env=PATH python benchmarks/faults.py                       200 faults
     sudo --preserve-env=PATH python benchmarks/faults.py -n 20 --kinds stopped "disk full" --seed 7
 
-Kind, rank and moment (start-up, an epoch, the writing of a checkpoint) are drawn by seed. A job
-trains on 2 or 3 ranks, on lab hosts (jobs/lab/hosts) or in shared memory. After the fault: it must
-end by itself within a bound; its message must name the rank and host; no checkpoint may be broken;
-no process may be left; the same command, started again, must go on from the newest checkpoint and
-end with the parameters, to the bit, of a run that nothing happened to. Records are kept in --work,
-one line a fault, and not repeated. Writes benchmarks/results/faults.md. Needs root and Linux; all
-it makes is in namespaces of its own.
+Kind, strategy, rank and moment (start-up, an epoch, the writing of a checkpoint) are drawn by seed.
+A job trains on 2 to 4 ranks, on lab hosts (jobs/lab/hosts) or in shared memory. After the fault: it
+must end by itself within a bound; its message must name the rank and host; no checkpoint may be
+broken; no process, no temporary file and no shared memory may be left; the same command, started
+again, must go on from the newest checkpoint and end with the parameters, to the bit, of a run that
+nothing happened to. Records are kept in --work, one line per fault, and not repeated. Writes
+benchmarks/results/faults.md. Needs root and Linux; all it makes is in namespaces of its own.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import pathlib
@@ -32,13 +33,29 @@ from dataclasses import asdict, dataclass
 
 import faults_job
 from common import markdown_table, write_results
-from faults_job import EPOCHS, STALL_SECONDS, Job, broken_checkpoints, digest, hpcgcn, n_checkpoints
+from faults_job import (
+    EPOCHS,
+    STALL_SECONDS,
+    Job,
+    broken_checkpoints,
+    choices,
+    digest,
+    hpcgcn,
+    n_checkpoints,
+)
 from faults_kinds import KINDS, RETRIES, can_limit_memory
+from methods import idle_sleep
 
 sys.path.insert(0, str(faults_job.ROOT / "jobs" / "lab"))
 import contained
 
-METHODS = ("overlap", "pipegcn-gf", "sylvie-a", "mixgcn")
+METHODS = ("overlap", "pipegcn-gf", "sylvie-a", "varco", "mixgcn", "mixgcn-moa", "gnnpipe",
+           "gnnpipe-hybrid")
+OWN_RANKS = {"gnnpipe-hybrid": [4]}      # two stages of two
+# on a partition file; the others read the graph
+OWN_PARTS = ("overlap", "pipegcn-gf", "sylvie-a", "varco", "mixgcn")
+# seconds after the moment, at most
+DELAYS = {"launch": 1.0, "start": 1.5, "epoch": 0.05, "checkpoint": 0.004}
 BOUND_SECONDS = STALL_SECONDS + 30  # from the fault to the end of the job; the machine may be busy
 # while ranks read and set up, they have more patience with each other
 START_BOUND_SECONDS = 10 * STALL_SECONDS + 30
@@ -58,7 +75,7 @@ class Fault:
     rank: int
     on_hosts: bool
     method: str
-    moment: str                          # start, epoch or checkpoint
+    moment: str                          # launch (MPI has not started), start, epoch or checkpoint
     after: int                           # epochs
     delay: float                         # seconds after that
     again: bool                          # does it meet a restart, rather than the first start?
@@ -74,13 +91,14 @@ def draw(args: argparse.Namespace, number: int, attempt: int) -> Fault:
     kinds = args.kinds
     order = random.Random(f"{args.seed} {number // len(kinds)}").sample(kinds, len(kinds))
     kind, rng = order[number % len(kinds)], random.Random(f"{args.seed} {number} {attempt}")
-    n_ranks = rng.choice(args.ranks)
+    method = rng.choice(args.methods)
+    n_ranks = rng.choice(OWN_RANKS.get(method, args.ranks))
     moment = rng.choice(KINDS[kind].moments)
     again = moment == "start" and rng.random() < 0.5
     return Fault(number, kind, rng.choice(KINDS[kind].variants), n_ranks, rng.randrange(n_ranks),
-                 KINDS[kind].needs_hosts or rng.random() < 0.5, rng.choice(args.methods), moment,
+                 KINDS[kind].on_hosts(rng), method, moment,
                  rng.randrange(1, int(EPOCHS * KINDS[kind].latest)),
-                 rng.uniform(0, {"start": 1.5, "epoch": 0.05, "checkpoint": 0.004}[moment]), again,
+                 rng.uniform(0, DELAYS[moment]), again,
                  rng.choice((0, 0, 4096, 20_000, 60_000)), rng.uniform(0.001, 0.95))
 
 
@@ -100,8 +118,11 @@ class Bench:
         with self._guard:
             return self._locks.setdefault(key, threading.Lock())
 
-    def part_file(self, n_ranks: int) -> pathlib.Path:
-        """Parts cut at random: as many rows to exchange as a graph can give."""
+    def source(self, method: str, n_ranks: int) -> pathlib.Path:
+        """The file to train on.
+
+        Parts are cut at random: as many rows to exchange as a graph can give.
+        """
         graph, parts = self.work / "graph.h5", self.work / f"graph-{n_ranks}.h5"
         with self._once("graph"):
             if not graph.exists():
@@ -110,21 +131,33 @@ class Bench:
             if not parts.exists():
                 quietly(hpcgcn("partition", graph, "-n", n_ranks, "--method", "random", "-o",
                                parts))
-        return parts
+        return parts if method in OWN_PARTS else graph
 
-    def wanted(self, n_ranks: int, on_hosts: bool, method: str) -> str:
-        """The digest of a run that nothing happens to."""
-        key = (n_ranks, on_hosts, method)
+    def wanted(self, fault: Fault, run_folder: pathlib.Path) -> str:
+        """The digest of a run that nothing happens to, and that chooses as this one did (how layers
+        are divided, say)."""
+        key = (fault.n_ranks, fault.on_hosts, fault.method, choices(run_folder))
         with self._once(key):
             if key not in self._wanted:
-                folder = (self.work
-                          / f"straight-{n_ranks}-{'hosts' if on_hosts else 'memory'}-{method}")
-                shutil.rmtree(folder, ignore_errors=True)
-                job = Job(folder, self.part_file(n_ranks), n_ranks, on_hosts, method)
-                if job.wait_end(RESUME_SECONDS) != 0:
-                    raise RuntimeError(f"an undisturbed run failed:\n{job.said}")
-                self._wanted[key] = digest(job.run_folder)
+                name = (
+                    f"straight-{fault.method}-{hashlib.sha256(repr(key).encode()).hexdigest()[:8]}")
+                self._wanted[key] = self._straight(fault, run_folder, name)
         return self._wanted[key]
+
+    def _straight(self, fault: Fault, like: pathlib.Path, name: str) -> str:
+        folder = self.work / name
+        shutil.rmtree(folder, ignore_errors=True)
+        if choices(like):  # a run that is resumed before its first checkpoint keeps its choices
+            (folder / "disk" / "run").mkdir(parents=True)
+            for file in ("run.json", "config.toml", "choices.json"):
+                shutil.copy(like / file, folder / "disk" / "run" / file)
+        job = Job(folder, self.source(fault.method, fault.n_ranks), fault.n_ranks, fault.on_hosts,
+                  fault.method)
+        code = job.wait_end(RESUME_SECONDS)
+        left = job.left_over()
+        if code != 0 or left or choices(job.run_folder) != choices(like):
+            raise RuntimeError(f"an undisturbed run failed ({code}, {left}):\n{job.said}")
+        return digest(job.run_folder)
 
 
 def quietly(command: list[str]):
@@ -135,17 +168,16 @@ def quietly(command: list[str]):
 
 def inject(bench: Bench, fault: Fault, folder: pathlib.Path) -> dict:
     """Do it, and look at all that follows. Returns the record."""
-    part_file = bench.part_file(fault.n_ranks)
-    wanted = bench.wanted(fault.n_ranks, fault.on_hosts, fault.method)
+    source = bench.source(fault.method, fault.n_ranks)
     folder.mkdir(parents=True)
-    kind = KINDS[fault.kind](fault, folder, part_file)
+    kind = KINDS[fault.kind](fault, folder, source)
     kind.prepare()
     try:
         if fault.again:
-            stop_early(Job(folder, part_file, fault.n_ranks, fault.on_hosts, fault.method), fault)
-        job = Job(folder, part_file, fault.n_ranks, fault.on_hosts, fault.method, kind.around())
+            stop_early(Job(folder, source, fault.n_ranks, fault.on_hosts, fault.method), fault)
+        job = Job(folder, source, fault.n_ranks, fault.on_hosts, fault.method, kind.around())
         strike(job, fault, kind)
-        return consequences(job, fault, kind, part_file, wanted)
+        return consequences(bench, job, fault, kind, source)
     finally:
         kind.clean()
 
@@ -158,27 +190,29 @@ def strike(job: Job, fault: Fault, kind):
         kind.strike(job)
     except (KeyError, OSError, subprocess.CalledProcessError, Missed):       # a rank has just ended
         job.wait_end(0)
+        job.left_over()
         raise Missed from None
 
 
-def consequences(job: Job, fault: Fault, kind, part_file: pathlib.Path, wanted: str) -> dict:
+def consequences(bench: Bench, job: Job, fault: Fault, kind, source: pathlib.Path) -> dict:
     """The end of the job, and its next start."""
     struck = time.monotonic()
-    bound = START_BOUND_SECONDS if fault.moment == "start" else BOUND_SECONDS
+    bound = START_BOUND_SECONDS if fault.moment in ("launch", "start") else BOUND_SECONDS
     code = job.wait_end(bound)
     seconds = time.monotonic() - struck
-    if code == 0 and digest(job.run_folder) == wanted:
+    left = job.left_over()
+    if code == 0 and digest(job.run_folder) == bench.wanted(fault, job.run_folder):
         raise Missed
     problems = [f"no end within {bound} s"] if code is None else []
     if code == 0 and kind.code_counts:
         problems.append("exit code 0 although it is not done")
     problems += [f"not said: {text}" for text in kind.unsaid(job.said)]
-    problems += [f"process {number} is left" for number in job.left_over()]
+    problems += left if kind.cleans_up else [text for text in left if text.startswith("process")]
     said = job.said
     broken, kept = broken_checkpoints(job.run_folder), n_checkpoints(job.run_folder)
-    kind.mend()
-    again = Job(job.folder, part_file, fault.n_ranks, fault.on_hosts, fault.method)
-    unlike = restart_problems(again, kept, wanted)
+    kind.undo()
+    again = Job(job.folder, source, fault.n_ranks, fault.on_hosts, fault.method)
+    unlike = restart_problems(bench, again, fault, kept)
     found = {**asdict(fault), "code": code, "seconds": round(seconds, 2), "checkpoints": kept,
              "ended": problems == [],
              "broken": len(broken), "resumed": unlike == [], "problems": problems + broken + unlike}
@@ -189,15 +223,20 @@ def consequences(job: Job, fault: Fault, kind, part_file: pathlib.Path, wanted: 
 
 def stop_early(job: Job, fault: Fault):
     """A first part of the run, which ends as a job at its time limit does."""
-    job.wait_until(lambda: job.epochs_done() >= fault.after and len(job.ranks()) == fault.n_ranks)
+    job.wait_ranks(fault.n_ranks)
+    job.wait_until(lambda: job.epochs_done() >= fault.after)
     for process in job.ranks().values():
         os.kill(process, contained.signal.SIGUSR1)
     job.wait_end(RESUME_SECONDS)
+    job.left_over()
 
 
 def reach(job: Job, fault: Fault) -> bool:
     """Wait for the fault's moment; False if the job was over before."""
-    if not job.wait_until(lambda: len(job.ranks()) == fault.n_ranks):
+    if fault.moment == "launch":
+        time.sleep(fault.delay)
+        return job.process.poll() is None
+    if not job.wait_ranks(fault.n_ranks):
         return fault.kind == "part file unreadable"      # it strikes by itself
     if fault.moment != "start" and not job.wait_until(lambda: job.epochs_done() >= fault.after):
         return False
@@ -207,19 +246,24 @@ def reach(job: Job, fault: Fault) -> bool:
     return job.process.poll() is None or fault.kind == "part file unreadable"
 
 
-def restart_problems(job: Job, kept: int, wanted: str) -> list[str]:
+def restart_problems(bench: Bench, job: Job, fault: Fault, kept: int) -> list[str]:
     """What is wrong with the next start of the same command."""
     code = job.wait_end(RESUME_SECONDS)
+    left = job.left_over()
     if code != 0:
-        return [f"the next start ended with {code}"]
+        return [f"the next start ended with {code}", *left]
     went_on = ("nothing to do" in job.said
                or "resuming from" in job.said and "start anew" not in job.said)
     problems = [] if went_on or not kept else ["it did not go on from a checkpoint"]
-    if digest(job.run_folder) != wanted:
+    if digest(job.run_folder) != bench.wanted(fault, job.run_folder):
         problems.append("other parameters than those of an uninterrupted run")
     if job.epochs_done() != EPOCHS:
         problems.append(f"{job.epochs_done()} rows of {EPOCHS} in metrics.csv")
-    return problems
+    stray = [path.name for path in job.run_folder.rglob("*")
+             if path.name.startswith((".writing-", ".hpcgcn-", "lock"))]
+    stray += [path.name for path in job.run_folder.parent.iterdir()
+              if path.name.startswith((".hpcgcn-", ".heartbeat-"))]
+    return problems + left + ([f"left in the run's folder: {', '.join(stray)}"] if stray else [])
 
 
 def settle(bench: Bench, args: argparse.Namespace, number: int) -> dict:
@@ -254,9 +298,10 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--kinds", nargs="+", choices=tuple(KINDS), default=list(KINDS))
     parser.add_argument("--methods", nargs="+", default=list(METHODS),
                         help=f"of the jobs ({' '.join(METHODS)})")
-    parser.add_argument("--ranks", nargs="+", type=int, default=[2, 3], help="of the jobs (2 3)")
-    parser.add_argument("--jobs", type=int, default=3,
-                        help="faults at a time (3): they mostly wait")
+    parser.add_argument("--ranks", nargs="+", type=int, default=[2, 3, 4],
+                        help="of the jobs (2 3 4)")
+    parser.add_argument("--jobs", type=int, default=6,
+                        help="faults at a time (6): they mostly wait")
     parser.add_argument("--work", type=pathlib.Path,
                         default=pathlib.Path(tempfile.gettempdir()) / "hpcgcn-faults",
                         help="folders of the jobs, and faults.jsonl")
@@ -270,6 +315,7 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
 def inject_all(args: argparse.Namespace) -> list[dict]:
     """All records, those of an earlier call among them."""
     args.work.mkdir(parents=True, exist_ok=True)
+    os.environ.update(idle_sleep(str(args.work.resolve())))      # jobs share few cores
     listing, bench = args.work / "faults.jsonl", Bench(args.work.resolve())
     kept = [json.loads(line)
             for line in listing.read_text().splitlines()] if listing.exists() else []
@@ -311,19 +357,23 @@ def page(args: argparse.Namespace, records: list[dict]):
                      sum(bool(r.get("earlier")) for r in these)])
     table = markdown_table(["kind", "faults", "clean ends", "broken checkpoints",
                             "resumed bit for bit", "longest, s", "repeated"], rows)
-    by_moment = {m: sum(r["moment"] == m for r in records)
-                 for m in ("start", "epoch", "checkpoint")}
-    text = (f"Kind, rank and moment are drawn by seed: {by_moment['start']} faults strike during "
-            f"start-up, {by_moment['epoch']} during an epoch, {by_moment['checkpoint']} while a "
-            f"checkpoint is written; {sum(r['on_hosts'] for r in records)} in jobs over TCP "
-            "between lab hosts, the others in shared memory. A clean end: within "
-            f"{BOUND_SECONDS} s, or {START_BOUND_SECONDS} s during start-up (`--stall-timeout "
-            f"{STALL_SECONDS}`), with a message that names rank and host, and no process left. "
-            "Longest: from the fault to the end.")
+    by_moment = {m: sum(r["moment"] == m for r in records) for m in DELAYS}
+    methods = ", ".join(f"{name} {sum(r['method'] == name for r in records)}"
+                        for name in args.methods)
+    text = (f"Kind, strategy, rank and moment are drawn by seed (faults per method: {methods}): "
+            f"{by_moment['launch'] + by_moment['start']} faults strike during start-up, "
+            f"{by_moment['epoch']} during an epoch, {by_moment['checkpoint']} while a checkpoint "
+            f"is written; {sum(r['on_hosts'] for r in records)} in jobs over TCP between lab "
+            f"hosts, the others in shared memory. A clean end: within {BOUND_SECONDS} s, or "
+            f"{START_BOUND_SECONDS} s during start-up (`--stall-timeout {STALL_SECONDS}`), with "
+            "a message that names rank and host; no process, temporary file or shared memory is "
+            "left (a launcher that is killed leaves its own session folder). Longest: from the "
+            "fault to the end.")
     notes = (f"Hosts whose link is cut have tcp_retries2 at {RETRIES}: with Linux's default, "
              "mpirun takes about 7 minutes to give up a host after the ranks have ended the job; "
              "and it returns 0 then (Open MPI 5.0.11). If a rank is stopped before MPI has "
-             "started, it is a rank that waits for it which is ended and named.")
+             "started, it is a rank that waits for it which is ended; between lab hosts mpirun's "
+             "line that names it may be missing, its exit code is 142 then.")
     went_wrong = [f"- {r['kind']}: {problem.strip().splitlines()[-1]}" for r in records
                   for problem in r.get("earlier", [])]
     if went_wrong:

@@ -4,10 +4,12 @@ and checked afterwards."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import pathlib
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,13 +18,20 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 LAB = ROOT / "jobs" / "lab" / "hosts"
-EPOCHS, CHECKPOINT_EVERY = 120, 10
-STALL_SECONDS = 3
-TRAIN = ["--model", "sage", "--layers", "3", "--hidden", "64", "--dropout", "0.5", "--epochs",
-         EPOCHS, "--eval-every", "20", "--checkpoint-every", CHECKPOINT_EVERY, "--threads", "1",
+EPOCHS, CHECKPOINT_EVERY = 60, 5
+# jobs share two cores: with less, a rank that waits for its turn is taken for stuck
+STALL_SECONDS = 6
+TRAIN = ["--model", "sage", "--layers", "4", "--hidden", "32", "--dropout", "0.5", "--epochs",
+         EPOCHS, "--eval-every", "30", "--checkpoint-every", CHECKPOINT_EVERY, "--threads", "1",
          "--stall-timeout", STALL_SECONDS, "--resume", "auto", "--name", "run"]
+# How many blocks are fastest is measured at start: here it must be the same in every run.
+OWN_SETTINGS = {"mixgcn-moa": ["--feature-blocks", "4"]}
 RANK_VARIABLES = (b"OMPI_COMM_WORLD_RANK", b"PMI_RANK")
-POLL_SECONDS = 0.002
+MARK = "HPCGCN_FAULTS_JOB"               # in the environment of all processes of a job
+POLL_SECONDS = 0.002                     # for files
+LOOK_SECONDS = 0.05                      # for processes: all of /proc is read
+# A job sees its own folders as the places for temporary files and for shared memory.
+PRIVATE = 'mount --bind "$1" /dev/shm && shift && exec "$@"'
 START_SECONDS = 120  # a job that has not come to its moment by then does not get there
 
 
@@ -37,6 +46,7 @@ def launcher() -> list[str]:
                                                           else "mpiexec"]
 
 
+@functools.cache
 def is_hydra() -> bool:
     """Does the launcher belong to MPICH or one of its kin?"""
     return "HYDRA" in subprocess.run([*launcher(), "--version"], capture_output=True,
@@ -58,20 +68,25 @@ class Job:
     What it writes goes to `folder`, its results to `folder`/disk/run.
     """
 
-    def __init__(self, folder: pathlib.Path, part_file: pathlib.Path, n_ranks: int, on_hosts: bool,
+    def __init__(self, folder: pathlib.Path, source: pathlib.Path, n_ranks: int, on_hosts: bool,
                  method: str, around=()):
         """around: what stands before the command on every rank."""
         self.folder, self.on_hosts = folder, on_hosts
         self.run_folder = folder / "disk" / "run"
-        self.said = ""
-        train = hpcgcn("train", part_file, *TRAIN, "--method", method, "--output", folder / "disk")
+        self.said, self.mark = "", f"{folder}-{time.monotonic_ns()}"
+        train = hpcgcn("train", source, *TRAIN, "--method", method, *OWN_SETTINGS.get(method, []),
+                       "--output", folder / "disk")
         start = [str(LAB), "--hosts", str(n_ranks), "--"] if on_hosts else [
             *launcher(), *([] if is_hydra() else ["--oversubscribe"]), "-n", str(n_ranks)]
-        (folder / "disk").mkdir(parents=True, exist_ok=True)
+        for name in ("disk", "tmp"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        self.shared_memory = make_shared_memory(self.mark)
+        private = ["unshare", "--mount", "sh", "-c", PRIVATE, "private", str(self.shared_memory)]
+        env = environment() | {"TMPDIR": str(folder / "tmp"), MARK: self.mark}
         self.output = folder / f"output-{len(list(folder.glob('output-*')))}"
         with open(self.output, "wb") as output:
-            self.process = subprocess.Popen([*start, *map(str, around), *train], cwd=folder,
-                                            env=environment(), stdout=output, stderr=output,
+            self.process = subprocess.Popen([*private, *start, *map(str, around), *train],
+                                            cwd=folder, env=env, stdout=output, stderr=output,
                                             stdin=subprocess.DEVNULL, start_new_session=True)
 
     # -- watching ----------------------------------------------------------------------------------
@@ -84,18 +99,32 @@ class Job:
                                  for line in (process / "environ").read_bytes().split(b"\0"))
                 rank = next((int(variables[name]) for name in RANK_VARIABLES if name in variables),
                             None)
-                if rank is not None:
+                if (rank is not None
+                    and b"hpcgcn" in (process / "cmdline").read_bytes().split(b"\0")):
                     found[rank] = int(process.name)
         return found
 
     def _processes(self):
-        """All processes whose command line names this job's folder."""
-        mark = str(self.folder / "disk").encode()
+        """All processes of this job, the launcher's among them."""
+        mark = f"{MARK}={self.mark}".encode()
         for process in pathlib.Path("/proc").iterdir():
             with contextlib.suppress(OSError):
                 if (process.name.isdigit()
-                    and mark in (process / "cmdline").read_bytes().split(b"\0")):
+                    and mark in (process / "environ").read_bytes().split(b"\0")):
                     yield process
+
+    @contextlib.contextmanager
+    def frozen(self):
+        """A block in which the job stands still, for what takes a moment to prepare."""
+        ranks = self.ranks().values()
+        for process in ranks:
+            os.kill(process, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for process in ranks:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGCONT)
 
     def lab_process(self) -> int:
         """The first process inside the lab's namespaces."""
@@ -114,14 +143,19 @@ class Job:
                        for name in os.listdir(self.run_folder / "checkpoints"))
         return False
 
-    def wait_until(self, condition, seconds: float = START_SECONDS) -> bool:
+    def wait_until(self, condition, pause: float = POLL_SECONDS,
+                   seconds: float = START_SECONDS) -> bool:
         """Did the condition come true before the job ended?"""
         limit = time.monotonic() + seconds
         while self.process.poll() is None and time.monotonic() < limit:
             if condition():
                 return True
-            time.sleep(POLL_SECONDS)
+            time.sleep(pause)
         return False
+
+    def wait_ranks(self, n_ranks: int) -> bool:
+        """Did all ranks start before the job ended?"""
+        return self.wait_until(lambda: len(self.ranks()) == n_ranks, LOOK_SECONDS)
 
     def wait_end(self, seconds: float) -> int | None:
         """The exit code; None if the job had to be ended."""
@@ -134,16 +168,33 @@ class Job:
         self.said = self.output.read_text(errors="replace")
         return code
 
-    def left_over(self, seconds: float = 5) -> list[int]:
-        """Ranks that outlive the launcher by this long; they are ended."""
+    def left_over(self, seconds: float = 15) -> list[str]:
+        """What outlives the launcher: processes, after this long, and temporary files; all of it is
+        removed."""
         limit = time.monotonic() + seconds
         while (left := [int(process.name)
                         for process in self._processes()]) and time.monotonic() < limit:
-            time.sleep(0.05)
+            time.sleep(LOOK_SECONDS)
         for number in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)
-        return left
+        found = [f"process {number} is left" for number in left]
+        for place, folder in (("the temporary folder", self.folder / "tmp"),
+                              ("shared memory", self.shared_memory)):
+            names = sorted(str(path.relative_to(folder))
+                           for path in folder.rglob("*") if not path.is_dir())
+            found += [f"left in {place}: {', '.join(names[:5])}"] if names else []
+            for path in folder.iterdir():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        self.shared_memory.rmdir()
+        return found
+
+
+def make_shared_memory(mark: str) -> pathlib.Path:
+    """A folder in memory for one job."""
+    folder = pathlib.Path("/dev/shm") / hashlib.sha256(mark.encode()).hexdigest()[:16]
+    folder.mkdir()
+    return folder
 
 
 def host_of(rank: int, on_hosts: bool) -> str:
@@ -181,6 +232,13 @@ def broken_checkpoints(run_folder: pathlib.Path) -> list[str]:
 def n_checkpoints(run_folder: pathlib.Path) -> int:
     from hpcgcn.train import checkpoint
     return len(checkpoint.checkpoint_folders(str(run_folder / "checkpoints")))
+
+
+def choices(run_folder: pathlib.Path) -> str:
+    """What a run chose by measuring, as text; "" if it chose nothing."""
+    with contextlib.suppress(OSError):
+        return (run_folder / "choices.json").read_text()
+    return ""
 
 
 def digest(run_folder: pathlib.Path) -> str:

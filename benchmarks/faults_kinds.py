@@ -1,5 +1,5 @@
 """The faults of benchmarks/faults.py: how each is done to a job that runs, what the job must say,
-how it is mended."""
+how it is undone."""
 
 from __future__ import annotations
 
@@ -20,14 +20,12 @@ CRAWL = "32kbit"  # what a slowed link carries, for messages of 100 kB an epoch
 RETRIES = 5                              # of a TCP packet that is not acknowledged: about 13 s
 MEMORY_BYTES = 64 << 20                  # what a host has left when its memory is eaten up
 
-# A process that is not to be killed eats memory until the kernel has killed the other one of its
-# group.
+# A process eats memory until the kernel has killed the other one of its group, which is marked as
+# the first to go.
 HOG = """
 import os, sys
-open("/proc/self/oom_score_adj", "w").write("-1000")
-open(sys.argv[1], "w").write(str(os.getpid()))
-eaten = []
-while os.path.exists(f"/proc/{sys.argv[2]}/exe"):
+eaten, rank = [], sys.stdin.readline().strip()
+while os.path.exists(f"/proc/{rank}/exe"):
     eaten.append(bytearray(os.urandom(1)) * (1 << 20))
 """
 
@@ -37,23 +35,24 @@ REPLACE = """
 rank=$1 broken=$2 file=$3; shift 3
 [ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = "$rank" ] || exec "$@"
 exec unshare --mount sh -c 'mount --bind "$1" "$2" && shift 2 &&
-    exec setpriv --bounding-set=-dac_override,-dac_read_search -- "$@"' \\
+    exec setpriv --bounding-set=-dac_override,-dac_read_search -- "$@"' \
     replace "$broken" "$file" "$@"
 """
 
 
 class Kind:
-    """A kind of fault. `strike` is called at the moment, `mend` after the job's end."""
+    """A kind of fault. `strike` is called at the moment, `undo` after the job's end."""
 
-    needs_hosts = False                  # is it one of the network?
+    needs_hosts = needs_memory = False   # is it only possible on lab hosts, or only without them?
+    cleans_up = True  # is there anybody left who can remove MPI's temporary files?
     moments = ("start", "epoch", "checkpoint")
     variants = ("",)
     latest = 2 / 3                       # share of the epochs after which it comes no more
     code_counts = True                   # does the exit code tell that the job is not done?
     words: tuple[str, ...] = ()          # that the job must say, beside the rank and its host
 
-    def __init__(self, fault, folder: pathlib.Path, part_file: pathlib.Path):
-        self.fault, self.folder, self.part_file = fault, folder, part_file
+    def __init__(self, fault, folder: pathlib.Path, source: pathlib.Path):
+        self.fault, self.folder, self.source = fault, folder, source
 
     def prepare(self):
         """Before the job starts."""
@@ -65,7 +64,13 @@ class Kind:
     def strike(self, job: Job):
         """Do it."""
 
-    def mend(self):
+    @classmethod
+    def on_hosts(cls, rng) -> bool:
+        """Does it meet a job on lab hosts? As the dice say, where both are possible."""
+        drawn = rng.random() < 0.5
+        return cls.needs_hosts or drawn and not cls.needs_memory
+
+    def undo(self):
         """Undo it, as the user or the site would before the next start."""
 
     def clean(self):
@@ -112,28 +117,37 @@ class NoMemory(Kind):
         resource.prlimit(process, resource.RLIMIT_AS, (size, size))
 
     def unsaid(self, said):
-        # Python and NumPy raise MemoryError; libraries in C may end with a signal instead.
-        either = "out of memory" in said or "Segmentation fault" in said or "Aborted" in said
-        return super().unsaid(said) + ([] if either else ["out of memory"])
+        # Python and NumPy raise MemoryError; libraries in C may end with a signal, or fail in a way
+        # of their own (HDF5 returns nothing, MPI an internal error): then the rank says at least
+        # that it failed, and in which call.
+        known = any(text in said
+                    for text in ("out of memory", "Segmentation fault", "Aborted", " failed:"))
+        return super().unsaid(said) + ([] if known else ["out of memory"])
 
 
 class OutOfMemory(Kind):
     """The memory of a rank's control group is eaten up: the kernel kills the rank."""
 
-    group = None
+    group = hog = None
 
-    def strike(self, job):
+    def prepare(self):
         self.group = make_group()
-        rank = job.ranks()[self.fault.rank]
-        (self.group / "cgroup.procs").write_text(str(rank))
         # It joins the group before it eats.
         join = (f"import os; open({str(self.group / 'cgroup.procs')!r}, "
                 "'w').write(str(os.getpid()))\n")
-        self.hog = subprocess.Popen([sys.executable, "-c", join + HOG, self.folder / "hog",
-                                     str(rank)])
-        self.hog.wait(60)
+        self.hog = subprocess.Popen([sys.executable, "-c", join + HOG], stdin=subprocess.PIPE)
+
+    def strike(self, job):
+        rank = job.ranks()[self.fault.rank]
+        with job.frozen():
+            pathlib.Path(f"/proc/{rank}/oom_score_adj").write_text("1000")
+            (self.group / "cgroup.procs").write_text(str(rank))
+            self.hog.communicate(f"{rank}\n".encode(), 60)
 
     def clean(self):
+        if self.hog and self.hog.poll() is None:
+            self.hog.kill()
+            self.hog.communicate()
         # a group that has just lost its last process may still be busy
         for _ in range(100 if self.group else 0):
             with contextlib.suppress(OSError):
@@ -153,9 +167,11 @@ class LinkCut(Kind):
     def strike(self, job):
         # Once the ranks have ended the job, Open MPI's mpirun waits for the host it cannot reach,
         # for as long as the kernel tries to get through: minutes. These hosts give up sooner.
-        for process in job.ranks().values():
-            in_network(process, "sh", "-c", f"echo {RETRIES} > /proc/sys/net/ipv4/tcp_retries2")
-        in_network(job.lab_process(), "ip", "link", "set", host_of(self.fault.rank, True), "down")
+        with job.frozen():
+            for process in job.ranks().values():
+                in_network(process, "sh", "-c", f"echo {RETRIES} > /proc/sys/net/ipv4/tcp_retries2")
+            in_network(job.lab_process(), "ip", "link", "set", host_of(self.fault.rank, True),
+                       "down")
 
     def unsaid(self, said):
         # Which end of a link is to blame cannot be known: all ranks and hosts are named, or the
@@ -170,9 +186,10 @@ class LinkSlow(LinkCut):
     """The link of a rank's host slows to a crawl."""
 
     def strike(self, job):
-        in_network(job.lab_process(), "tc", "qdisc", "replace", "dev",
-                   host_of(self.fault.rank, True), "root", "tbf", "rate",
-                   CRAWL, "burst", "10000", "latency", "50ms")
+        with job.frozen():
+            in_network(job.lab_process(), "tc", "qdisc", "replace", "dev",
+                       host_of(self.fault.rank, True), "root", "tbf",
+                       "rate", CRAWL, "burst", "10000", "latency", "50ms")
 
 
 class DiskFull(Kind):
@@ -196,7 +213,7 @@ class DiskFull(Kind):
                 except OSError:
                     size -= 4096
 
-    def mend(self):
+    def undo(self):
         (self.folder / "disk" / "filler").unlink()
 
     def unsaid(self, said):
@@ -207,6 +224,20 @@ class DiskFull(Kind):
                 if text not in said] + ([] if any(n in said for n in names) else ["rank and host"])
 
 
+class LauncherKilled(Kind):
+    """The launcher is killed, perhaps before MPI has started: nobody may go on alone."""
+
+    needs_memory = True                  # a lab's launcher takes everything with it
+    cleans_up = False                    # MPI's session folder is the launcher's to remove
+    moments = ("launch", "start", "epoch", "checkpoint")
+
+    def strike(self, job):
+        os.kill(job.process.pid, signal.SIGKILL)
+
+    def unsaid(self, said):
+        return []                        # what ranks say goes through the launcher
+
+
 class Unreadable(Kind):
     """A rank cannot read its part file: cut short, empty, or not its to read."""
 
@@ -214,7 +245,7 @@ class Unreadable(Kind):
     variants = ("cut", "empty", "forbidden")
 
     def prepare(self):
-        data, broken = self.part_file.read_bytes(), self.folder / "broken"
+        data, broken = self.source.read_bytes(), self.folder / "broken"
         kept = {"cut": int(len(data) * self.fault.share), "empty": 0,
                 "forbidden": len(data)}[self.fault.variant]
         broken.write_bytes(data[:kept])
@@ -224,17 +255,17 @@ class Unreadable(Kind):
         (self.folder / "replace").write_text(REPLACE)
 
     def around(self):
-        return ["sh", self.folder / "replace", self.fault.rank, self.folder / "broken",
-                self.part_file]
+        return ["sh", self.folder / "replace", self.fault.rank, self.folder / "broken", self.source]
 
     @property
     def words(self):
-        return (str(self.part_file),)
+        return (str(self.source),)
 
 
 KINDS = {"killed": Killed, "stopped": Stopped, "no memory to be had": NoMemory,
-         "killed for its memory": OutOfMemory, "link cut": LinkCut, "link at a crawl": LinkSlow,
-         "disk full": DiskFull, "part file unreadable": Unreadable}
+         "killed for its memory": OutOfMemory,
+         "link cut": LinkCut, "link at a crawl": LinkSlow, "disk full": DiskFull,
+         "part file unreadable": Unreadable, "launcher killed": LauncherKilled}
 
 
 def in_network(process: int, *command: str):

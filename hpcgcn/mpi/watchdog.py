@@ -13,13 +13,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
-import secrets
 import signal
 import socket
 import threading
 import time
 
+from hpcgcn.mpi.heartbeat_folder import leave_folder, make_folder
 from hpcgcn.mpi.progress import Heartbeat
 
 log = logging.getLogger(__name__)
@@ -31,8 +30,6 @@ SPEAKER_SECONDS = 10.0               # how long the lowest living rank may take 
 ABORT_SECONDS = 10                   # after which a rank that could not end the job ends itself
 EXIT_STALLED = 1
 LINE_BYTES = 256                     # of a heartbeat file
-FOLDER = ".heartbeat-"
-STALE_SECONDS = 3600.0               # the age at which a folder of a job that was killed is removed
 
 
 class Watchdog:
@@ -44,6 +41,7 @@ class Watchdog:
         self.output, self.folder, self._is_new = output, "", False
         self.host, self.hosts = socket.gethostname(), []
         self.where = "starting"
+        self._sign: int | None = None        # rank 0 holds its lock as long as it lives
         self.patience = START_PATIENCE       # times the limit that no rank may make progress
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
@@ -51,8 +49,8 @@ class Watchdog:
     def __enter__(self) -> Watchdog:
         if self.limit and self.comm.size > 1:
             self._is_new = not os.path.isdir(self.output)
-            mine = self.host, _make_folder(self.output) if self.rank == 0 else ""
-            told = self.comm.allgather(mine)
+            folder, self._sign = make_folder(self.output) if self.rank == 0 else ("", None)
+            told = self.comm.allgather((self.host, folder))
             self.hosts, self.folder = [host for host, _ in told], told[0][1]
         if self.folder:
             self._write(0)
@@ -64,8 +62,7 @@ class Watchdog:
         if self._thread.is_alive():
             self._thread.join()
         if self.folder:
-            _quietly(os.remove, self._path(self.rank))
-            _quietly(os.rmdir, self.folder)          # the last rank succeeds
+            leave_folder(self.folder, self._path(self.rank), self._sign)
             if self._is_new:
                 _quietly(os.rmdir, self.output)      # if nothing else was written there
 
@@ -156,36 +153,6 @@ class Watchdog:
         return (f"no progress for {waited:.0f} s although all ranks are alive ({places}): a link "
                 f"may be down or very slow; ending the job; a longer --stall-timeout waits longer, "
                 f"--resume auto goes on from the last checkpoint")
-
-
-def _make_folder(output: str) -> str:
-    """A new folder for the heartbeats of one job, or "" if there is no place.
-
-    Those of jobs that were killed are removed.
-    """
-    folder = os.path.join(output, FOLDER + secrets.token_hex(4))
-    try:
-        os.makedirs(folder)
-        now = os.path.getmtime(folder)       # by the clock of the file system
-        for entry in os.scandir(output):
-            if entry.name.startswith(FOLDER) and now - _newest_beat(entry.path) > STALE_SECONDS:
-                _remove_beats(entry.path)
-        return folder
-    except OSError:
-        return ""                    # the run's folder will be refused, with the reason
-
-
-def _remove_beats(folder: str):
-    """The files of the ranks and, if nothing else is there, the folder."""
-    for name in os.listdir(folder):
-        if re.fullmatch(r"rank-\d+", name):
-            _quietly(os.remove, os.path.join(folder, name))
-    _quietly(os.rmdir, folder)
-
-
-def _newest_beat(folder: str) -> float:
-    times = (entry.stat().st_mtime for entry in os.scandir(folder))
-    return max([os.path.getmtime(folder), *times])
 
 
 def _quietly(function, path: str):

@@ -8,7 +8,6 @@ every few seconds: a lock of another host counts as left behind when it was not 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import socket
@@ -18,6 +17,7 @@ import time
 from datetime import UTC, datetime
 
 from hpcgcn.errors import FileError
+from hpcgcn.files.alive import machine, try_lock
 from hpcgcn.files.atomic import explained
 
 NAME = "lock.json"
@@ -31,7 +31,7 @@ class RunLock:
 
     def __init__(self, folder: str):
         self.folder, self.path = folder, os.path.join(folder, NAME)
-        self._mine = {"host": socket.gethostname(), "process": os.getpid(), "machine": _machine(),
+        self._mine = {"host": socket.gethostname(), "process": os.getpid(), "machine": machine(),
                       "since": datetime.now(UTC).isoformat(timespec="seconds")}
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._keep_touching, name="run lock", daemon=True)
@@ -73,7 +73,7 @@ class RunLock:
         """The lock file, which the last holder may remove in the same moment."""
         while True:
             file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-            self._has_kernel_lock = _kernel_lock(file, self.path)
+            self._has_kernel_lock = try_lock(file)
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(file), os.stat(self.path)):
                     return file
@@ -153,17 +153,6 @@ def _probe(folder: str):
             os.close(file)
 
 
-def _kernel_lock(file: int, path: str) -> bool | None:
-    """True if it was free, False if it is held, None where there are no such locks."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    except BlockingIOError:
-        return False
-    except OSError:
-        return None
-
-
 def _read(file: int) -> dict:
     """Who holds it; empty if nobody does, or has not said yet."""
     try:
@@ -178,12 +167,3 @@ def _name(holder: dict) -> str:
         return "another process"
     return (f"process {holder.get('process')} on host {holder.get('host')}, "
             f"since {holder.get('since')}")
-
-
-def _machine() -> str:
-    """This start of this machine's kernel."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return socket.gethostname()

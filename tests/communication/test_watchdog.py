@@ -1,12 +1,14 @@
 """The watchdog's judgement, with a second rank that is played: silent, stuck, or getting on."""
 
 import os
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
 
-from hpcgcn.mpi import watchdog
+from hpcgcn.mpi import heartbeat_folder, watchdog
 from hpcgcn.mpi.progress import Heartbeat
 from hpcgcn.mpi.watchdog import Watchdog
 
@@ -103,14 +105,34 @@ def test_nothing_is_left_behind_and_nothing_else_removed(comm, tmp_path):
 
 def test_folders_of_jobs_that_were_killed_are_removed_in_time(comm, tmp_path):
     for name, age in (("dead", 7200), ("living", 0)):
-        folder = tmp_path / f"{watchdog.FOLDER}{name}"
+        folder = tmp_path / f"{heartbeat_folder.PREFIX}{name}"
         folder.mkdir()
         (folder / "rank-0").write_text("1 epoch 3")
         for path in (folder / "rank-0", folder):
             os.utime(path, (time.time() - age,) * 2)
     with Watchdog(comm, str(tmp_path), 5, Heartbeat()):
         pass
-    assert [path.name for path in tmp_path.iterdir()] == [f"{watchdog.FOLDER}living"]
+    assert [path.name for path in tmp_path.iterdir()] == [f"{heartbeat_folder.PREFIX}living"]
+
+
+def test_the_folder_of_a_job_of_this_machine_is_removed_at_once_if_its_job_is_dead(tmp_path):
+    living, sign = heartbeat_folder.make_folder(str(tmp_path))
+    code = ("import sys; from hpcgcn.mpi.heartbeat_folder import make_folder; "
+            "print(make_folder(sys.argv[1])[0])")
+    done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True,
+                          check=True)
+    dead = done.stdout.strip()
+    assert os.path.isdir(dead)
+    with open(os.path.join(dead, "notes"), "w") as file:
+        file.write("not of the job")
+    third, other_sign = heartbeat_folder.make_folder(str(tmp_path))
+    assert os.listdir(dead) == ["notes"], "only what a job writes is removed"
+    os.remove(os.path.join(dead, "notes"))
+    fourth, last_sign = heartbeat_folder.make_folder(str(tmp_path))
+    assert sorted(os.listdir(tmp_path)) == sorted(os.path.basename(p)
+                                                  for p in (dead, living, third, fourth))
+    for file in (sign, other_sign, last_sign):
+        os.close(file)
 
 
 def test_no_place_for_heartbeats_is_no_error_of_its_own(comm, tmp_path):
