@@ -4,6 +4,7 @@ roles."""
 import numpy as np
 import pytest
 from many_runs import job, run_many
+from same_losses import assert_same_losses
 from small_graphs import small_graph
 
 from hpcgcn.graph.data import TRAIN
@@ -60,7 +61,7 @@ def test_losses_are_those_of_one_rank(n_ranks, sparse, sources, alone, tmp_path)
                                            feature_blocks=1 + n_ranks), tmp_path)
     for label, run in found.items():
         assert "losses" in run, f"{label}: {run}"
-        np.testing.assert_allclose(run["losses"], alone[label]["losses"], rtol=1e-4, err_msg=label)
+        assert_same_losses(run, alone[label], label)
         assert float(run["rows"][-1]["test"]) == pytest.approx(
             float(alone[label]["rows"][-1]["test"]), abs=0.03), label
 
@@ -72,7 +73,7 @@ def test_one_after_the_other_changes_nothing(sparse, sources, alone, tmp_path):
     found = run_many(2, [job(model, sources / "plain.h5", model=model, **settings)
                          for model in ("gcn", "gcnii")], tmp_path)
     for model, run in found.items():
-        np.testing.assert_allclose(run["losses"], alone[model]["losses"], rtol=1e-4, err_msg=model)
+        assert_same_losses(run, alone[model], model)
 
 
 def slice_widths(width, n_ranks):

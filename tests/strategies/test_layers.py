@@ -1,9 +1,9 @@
 """Layers across ranks without history: the numbers of one rank, the bytes of the formula,
 checkpoints for all strategies."""
 
-import numpy as np
 import pytest
 from many_runs import job, run_many
+from same_losses import assert_same_losses
 from small_graphs import small_graph
 
 from hpcgcn.graph.generate import generate_sbm
@@ -24,7 +24,6 @@ STRANGE = {"sparse": ("sparse", {}), "directed": ("directed", {}), "multilabel":
            "norm": ("plain", {"norm": "yes"}),
            "decay-clip": ("plain", {"weight_decay": 0.01, "weight_decay_conv": 0.02, "clip": 0.1}),
            "precise": ("plain", {"backend": "reference", "dtype": "float64"})}
-TOLERANCE = {"precise": 1e-10}
 
 
 def models_of(name: str) -> tuple:
@@ -85,8 +84,7 @@ def compare(runs: dict, alone: dict):
         assert "losses" in run, (label, run)
         kind = label.rpartition("-")[0]
         expected = alone[kind]
-        np.testing.assert_allclose(run["losses"], expected["losses"],
-                                   rtol=TOLERANCE.get(kind.partition(".")[2], 1e-4), err_msg=label)
+        assert_same_losses(run, expected, label, precise=kind.endswith(".precise"))
         assert float(run["rows"][-1]["test"]) == pytest.approx(float(expected["rows"][-1]["test"]),
                                                                abs=0.03), label
 
@@ -167,7 +165,7 @@ def test_a_checkpoint_of_one_strategy_resumes_under_another(sources, tmp_path):
     found = run_many(2, jobs, tmp_path)
     last = found[f"turns-{len(turns) - 1}"]
     assert len(last["losses"]) == 20
-    np.testing.assert_allclose(last["losses"], found["alone"]["losses"], rtol=1e-4)
+    assert_same_losses(last, found["alone"], "turns", equal_until=4)
 
 
 # -- what is refused -------------------------------------------------------------------------------
