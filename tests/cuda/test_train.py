@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from launch import launch
 
+pytestmark = pytest.mark.one_machine
+
 HERE = Path(__file__).resolve().parent
 STAND_IN = {"HPCGCN_CUDA_STAND_IN": "1"}
 AWARE = {**STAND_IN, "HPCGCN_CUDA_STAND_IN_MPI": "aware"}
@@ -77,8 +79,6 @@ import os
 from mpi4py import MPI
 from hpcgcn.backend.cuda import CudaBackend
 from hpcgcn.errors import BackendError
-
-pytestmark = pytest.mark.one_machine
 os.environ["HPCGCN_CUDA_STAND_IN"] = "1" if MPI.COMM_WORLD.rank == 0 else "not here"
 try:
     CudaBackend(comm=MPI.COMM_WORLD)
