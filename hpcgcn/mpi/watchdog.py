@@ -37,7 +37,7 @@ class Watchdog:
 
     def __init__(self, comm, output: str, limit: float, heartbeat: Heartbeat):
         """output: a folder for all ranks, made if need be. heartbeat: of this rank's work."""
-        self.comm, self.limit, self.rank, self.heartbeat = comm, limit, comm.rank, heartbeat
+        self.comm, self.limit, self.heartbeat = comm, limit, heartbeat
         self.output, self.folder, self._is_new = output, "", False
         self.host, self.hosts = socket.gethostname(), []
         self.where = "starting"
@@ -49,7 +49,7 @@ class Watchdog:
     def __enter__(self) -> Watchdog:
         if self.limit and self.comm.size > 1:
             self._is_new = not os.path.isdir(self.output)
-            folder, self._sign = make_folder(self.output) if self.rank == 0 else ("", None)
+            folder, self._sign = make_folder(self.output) if self.comm.rank == 0 else ("", None)
             told = self.comm.allgather((self.host, folder))
             self.hosts, self.folder = [host for host, _ in told], told[0][1]
         if self.folder:
@@ -62,7 +62,7 @@ class Watchdog:
         if self._thread.is_alive():
             self._thread.join()
         if self.folder:
-            leave_folder(self.folder, self._path(self.rank), self._sign)
+            leave_folder(self.folder, self._path(self.comm.rank), self._sign)
             if self._is_new:
                 _quietly(os.rmdir, self.output)      # if nothing else was written there
 
@@ -81,7 +81,7 @@ class Watchdog:
         """In place: network file systems show new content sooner than a new file of that name."""
         line = f"{count} {self.where}".encode()[:LINE_BYTES - 1].ljust(LINE_BYTES - 1) + b"\n"
         try:
-            descriptor = os.open(self._path(self.rank), os.O_WRONLY | os.O_CREAT, 0o644)
+            descriptor = os.open(self._path(self.comm.rank), os.O_WRONLY | os.O_CREAT, 0o644)
             try:
                 os.write(descriptor, line)
             finally:
@@ -128,13 +128,13 @@ class Watchdog:
         after = self._read_all()
         if self.heartbeat.count != seen:
             return
-        silent = [rank for rank in after if rank != self.rank and after[rank][0] == before[rank][0]]
+        silent = [rank for rank in after if rank != self.comm.rank and after[rank][0] == before[rank][0]]
         if silent or waited > self.patience * self.limit:
             self._end_job(waited + silence, silent, after)
 
     def _end_job(self, waited: float, silent: list[int], beats: dict):
-        speaker = min(set(beats) - set(silent), default=self.rank)
-        if self.rank != speaker:
+        speaker = min(set(beats) - set(silent), default=self.comm.rank)
+        if self.comm.rank != speaker:
             time.sleep(SPEAKER_SECONDS)          # it ends the job; if it does not, this rank will
         log.error("%s", self._message(waited, silent, beats))
         time.sleep(BEAT_SECONDS)                 # launchers drop output at an abort

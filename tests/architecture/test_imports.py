@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "graph": {"files"},
     "hpcgcn": {"config", "graph", "train"},
     "logs": set(),
-    "mpi": set(),
+    "mpi": {"files"},
     "nn": {"backend"},
     "parallel": {"backend", "exchange", "files", "graph", "mpi", "nn"},
     "report": {"config", "files", "train"},
