@@ -128,7 +128,8 @@ class Watchdog:
         after = self._read_all()
         if self.heartbeat.count != seen:
             return
-        silent = [rank for rank in after if rank != self.comm.rank and after[rank][0] == before[rank][0]]
+        silent = [rank for rank in after
+                  if rank != self.comm.rank and after[rank][0] == before[rank][0]]
         if silent or waited > self.patience * self.limit:
             self._end_job(waited + silence, silent, after)
 
