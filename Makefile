@@ -72,12 +72,12 @@ lint: $(LINTABLE)
 demo: $(INSTALLED)
 	@mkdir -p runs
 	$(BIN)/hpcgcn generate sbm -o runs/demo.h5 --nodes 20000 --degree 30 --features 64 --classes 10 --seed 1
-	$(BIN)/hpcgcn partition runs/demo.h5 -n $(RANKS)
+	$(BIN)/hpcgcn partition runs/demo.h5 -n $(RANKS) --overwrite
 	timeout 300 $(MPIEXEC) -n $(RANKS) $(BIN)/hpcgcn train runs/demo-$(RANKS).h5 --config data/configs/demo.toml \
 	    --method overlap --name demo-overlap --overwrite
 	timeout 300 $(MPIEXEC) -n $(RANKS) $(BIN)/hpcgcn train runs/demo-$(RANKS).h5 --config data/configs/demo.toml \
 	    --method sylvie-a --name demo-sylvie-a --overwrite
-	$(BIN)/hpcgcn report runs/demo-overlap runs/demo-sylvie-a -o runs/demo.html
+	$(BIN)/hpcgcn report runs/demo-overlap runs/demo-sylvie-a -o runs/demo.html --overwrite
 
 test: test-unit test-jobs test-mpi
 
