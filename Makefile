@@ -42,7 +42,7 @@ SIDE_BY_SIDE = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadsc
 help:
 	@echo "make demo          generate a graph, train on $(RANKS) ranks, show the result"
 	@echo "make test          set up and run all tests"
-	@echo "make test-fast     what to run before a commit: no jobs, nothing slow, 2 ranks; under 3 minutes"
+	@echo "make test-fast     what to run before a commit: no jobs, nothing slow, 2 ranks"
 	@echo "make lint          style (ruff)"
 	@echo "make setup         only the virtual environment ($(VENV))"
 	@echo "make cluster-deps  Debian packages for the tests that need Slurm, network namespaces or Chromium (root)"
