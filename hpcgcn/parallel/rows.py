@@ -35,12 +35,16 @@ class Labels:
         return backend.softmax_cross_entropy(logits[rows], self.train[rows], scale, dlogits[rows])
 
 
+def counts_in_loss(part: Part) -> np.ndarray:
+    """Which rows of a part the loss looks at: labelled training nodes, (n_owned,) bool."""
+    used = part.split == TRAIN
+    return used & (part.labels >= 0) if part.labels.ndim == 1 else used
+
+
 def local_labels(comm, backend, part: Part, order: np.ndarray) -> Labels:
     """The labels of a part's rows in the order of the local graph. Collective."""
-    host, split = part.labels[order], part.split[order]
-    used = split == TRAIN
+    host, split, used = part.labels[order], part.split[order], counts_in_loss(part)[order]
     if host.ndim == 1:
-        used &= host >= 0
         train = np.where(used, host, -1).astype(np.int32)
     else:
         train = np.ascontiguousarray(host, np.uint8)
