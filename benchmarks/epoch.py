@@ -2,11 +2,13 @@
 process with 2 threads.
 
     python benchmarks/epoch.py --peers PYTHON
+    python benchmarks/epoch.py --baseline CHECKOUT     another version of hpcgcn beside this one
 
 Same graph, model, widths, dropout and cores for all; the peers get the input aggregated once as
 well. PYTHON is an interpreter with the peers (benchmarks/spmm.py says how to make one); a missing
-peer is left out with a note. Contenders take turns, one epoch each; whoever is not asked sleeps.
-Takes about ten minutes.
+peer is left out with a note. CHECKOUT is a folder with another version of this project after its
+own `make setup`. Contenders take turns, one epoch each; whoever is not asked sleeps. Takes about
+ten minutes.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import argparse
 import os
 import pathlib
 import shlex
+import subprocess
 import sys
 import tempfile
 
@@ -33,6 +36,7 @@ MODELS = {"sage": {"layers": 3, "target": 3.0}, "gcn": {"layers": 3, "target": 2
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--peers", default=os.environ.get("HPCGCN_PEERS_PYTHON"), metavar="PYTHON")
+    parser.add_argument("--baseline", metavar="CHECKOUT", type=pathlib.Path)
     parser.add_argument("--nodes", type=int, default=60_000)
     parser.add_argument("--degree", type=int, default=50)
     parser.add_argument("--features", type=int, default=100)
@@ -66,6 +70,21 @@ def our_command(args, folder: str) -> list[str]:
             f"{folder}/parts.h5"]
 
 
+def baseline_command(args, folder: str) -> list[str]:
+    """The same graph and parts, made, read and trained on by another version."""
+    binaries = args.baseline.resolve() / ".venv" / "bin"
+    graph, parts = f"{folder}/baseline.h5", f"{folder}/baseline-parts.h5"
+    sizes = {"nodes": args.nodes, "degree": args.degree, "features": args.features,
+             "classes": args.classes, "seed": 0, "communities": 8}
+    flags = [word for name, value in sizes.items() for word in (f"--{name}", str(value))]
+    subprocess.run([binaries / "hpcgcn", "generate", "sbm", "-o", graph, *flags], check=True)
+    subprocess.run([binaries / "hpcgcn", "partition", graph, "-n", str(args.ranks), "-o", parts,
+                    "--objective", "cut", "--reorder", args.reorder], check=True)
+    script = args.baseline.resolve() / "benchmarks" / "epoch_ours.py"
+    return [str(binaries / "mpiexec"), "-n", str(args.ranks), str(binaries / "python"),
+            str(script), parts]
+
+
 class OurWorker(Worker):
     """Our ranks behind one pipe."""
 
@@ -82,6 +101,9 @@ class OurWorker(Worker):
 def measure(args, folder: str) -> tuple[dict, list[str]]:
     ours = OurWorker(our_command(args, folder))
     variants, notes, peers = ours.hear()["variants"], [], None
+    baseline = OurWorker(baseline_command(args, folder)) if args.baseline else None
+    if baseline:
+        variants = [name for name in baseline.hear()["variants"] if name in variants]
     if args.peers:
         peers = Worker(args.peers, HERE / "epoch_peers.py", [folder], threads=args.ranks)
         found = peers.hear()
@@ -94,15 +116,18 @@ def measure(args, folder: str) -> tuple[dict, list[str]]:
         ours.ask(build=question)
         for name in variants:
             contenders[name] = lambda name=name: ours.ask(run=name)
+        if baseline:
+            baseline.ask(build=question)
+            for name in variants:
+                contenders[f"{name}, baseline"] = lambda name=name: baseline.ask(run=name)
         for name in peers.ask(build=question) if peers else ():
             contenders[name] = lambda name=name: peers.ask(run=name)
         seconds = interleave(contenders, args.rounds, budget=60)
         measured[model] = {name: spread(values) for name, values in seconds.items()}
         print(model + ": " + ", ".join(f"{n} {milliseconds(s)} ms"
                                        for n, s in measured[model].items()), flush=True)
-    ours.close()
-    if peers:
-        peers.close()
+    for worker in filter(None, (ours, baseline, peers)):
+        worker.close()
     return measured, notes
 
 
@@ -119,9 +144,17 @@ def tables(measured: dict) -> list[str]:
             ratio, target = others[best] / row["hpcgcn"]["median"], MODELS[model]["target"]
             ratios.append([model, best, f"{ratio:.2f}", f"{target:g}",
                            "met" if ratio >= target else "missed"])
-    return [markdown_table(["ms an epoch", *names], times),
-            "Times as fast as the fastest peer:",
-            markdown_table(["model", "fastest peer", "ratio", "target", ""], ratios)]
+    sections = [markdown_table(["ms per epoch", *names], times)]
+    if ratios:
+        sections += ["Times as fast as the fastest peer:",
+                     markdown_table(["model", "fastest peer", "ratio", "target", ""], ratios)]
+    compared = [(model, name, row[f"{name}, baseline"]["median"] / row[name]["median"])
+                for model, row in measured.items() for name in row if f"{name}, baseline" in row]
+    if compared:
+        sections += ["Times as fast as the baseline:",
+                     markdown_table(["model", "variant", "ratio"],
+                                    [[m, name, f"{ratio:.2f}"] for m, name, ratio in compared])]
+    return sections
 
 
 def main():
@@ -137,9 +170,10 @@ def main():
     sections = [facts, *tables(measured), *notes]
     print("\n\n".join(sections[1:]))
     if not args.no_write:
-        command = "python benchmarks/epoch.py " + shlex.join(w for w in sys.argv[1:]
-                                                             if w != args.peers)
-        print("written:", write_results("epoch", "Whole epochs", command.strip(), sections,
+        command = "python benchmarks/epoch.py " + shlex.join(
+            w for w in sys.argv[1:] if w not in (args.peers, str(args.baseline)))
+        name = "epoch-baseline" if args.baseline else "epoch"
+        print("written:", write_results(name, "Whole epochs", command.strip(), sections,
                                         {"models": measured, "notes": notes}))
 
 
