@@ -76,9 +76,10 @@ _BOUNDS = (("low", operator.lt, "at least"), ("high", operator.gt, "at most"),
            ("below", operator.ge, "less than"))
 
 
-def checked(spec: dataclasses.Field, value, where: str):
+def checked(spec: dataclasses.Field, value: Any, where: str) -> Any:
     """The value in the field's type and within its bounds; `where` it is from is for messages."""
-    kind, given, key = type(spec.default), value, key_of(spec)
+    kind: Any = type(spec.default)
+    given, key = value, key_of(spec)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = _as_float(value)
     if kind is str and isinstance(value, (int, float)) and not isinstance(value, bool):

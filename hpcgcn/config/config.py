@@ -28,7 +28,7 @@ GROUPS: dict[str, type[SettingsGroup]] = {
     "architecture": ArchitectureSettings, "training": TrainingSettings,
     "communication": CommunicationSettings, **settings_groups(), "machine": MachineSettings,
     "run": RunSettings}
-_Groups = dataclasses.make_dataclass("_Groups", GROUPS.items(), frozen=True, init=False)
+_Groups: type = dataclasses.make_dataclass("_Groups", GROUPS.items(), frozen=True, init=False)
 
 
 @dataclass(frozen=True, init=False)
@@ -123,7 +123,7 @@ def _over_preset(chosen: dict) -> dict[str, Any]:
 
 def _chosen_in(groups: dict[str, Any]) -> dict[str, Any]:
     """What whole groups say beyond the defaults and the preset of their own method."""
-    held = {}
+    held: dict[str, Any] = {}
     for name, group in groups.items():
         if not isinstance(group, GROUPS[name]):
             raise ConfigError(f"{name} is a group of settings: expected "

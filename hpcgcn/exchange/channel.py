@@ -10,7 +10,9 @@ A message may also be the rows themselves, where MPI can reach them: then nothin
 
 from __future__ import annotations
 
+from hpcgcn.backend.base import Backend, Message
 from hpcgcn.mpi.progress import Transfer
+from hpcgcn.mpi.runtime import Runtime
 
 MOST_TRANSFERS = 4                   # a moving rate meets each size once: do not keep them all
 
@@ -21,17 +23,18 @@ class Channel:
     Buffers grow to the longest message they have held; requests are kept for the sizes met last.
     """
 
-    def __init__(self, runtime, backend, peers: list[int], sent_from: list | None = None,
-                 received_in: list | None = None):
+    def __init__(self, runtime: Runtime, backend: Backend, peers: list[int],
+                 sent_from: list[Message | None] | None = None,
+                 received_in: list[Message | None] | None = None):
         """sent_from, received_in: per peer a message over the rows themselves, else None."""
         self.runtime, self.backend, self.peers = runtime, backend, peers
         self._tags = [runtime.tag(peer) for peer in peers]
         self.sent_from = sent_from or [None] * len(peers)
         self.received_in = received_in or [None] * len(peers)
-        self._buffers = [None] * len(peers)      # (outgoing, incoming) messages
+        self._buffers: dict[int, tuple[Message, Message]] = {}   # {peer k: (outgoing, incoming)}
         self._sizes = [(0, 0)] * len(peers)      # bytes of them that are used this time
-        self._transfers = {}                     # by the sizes of the messages
-        self._active = None                      # the transfer in flight
+        self._transfers: dict[tuple, Transfer] = {}      # by the sizes of the messages
+        self._active: Transfer | None = None     # in flight
 
     def use_buffers(self):
         """From now on nothing is sent or received in place."""
@@ -42,15 +45,15 @@ class Channel:
 
         Returns the bytes to fill, or None if the rows are sent from where they are.
         """
-        held = self._buffers[k]
+        held = self._buffers.get(k)
         if held is None or len(held[0].array) < out_bytes or len(held[1].array) < in_bytes:
             self._free()                         # requests that point to shorter buffers
             lengths = [len(message.array) for message in held] if held else (0, 0)
             make = self.backend.message
-            self._buffers[k] = (self.sent_from[k] or make(max(out_bytes, lengths[0])),
-                                self.received_in[k] or make(max(in_bytes, lengths[1])))
+            held = self._buffers[k] = (self.sent_from[k] or make(max(out_bytes, lengths[0])),
+                                       self.received_in[k] or make(max(in_bytes, lengths[1])))
         self._sizes[k] = out_bytes, in_bytes
-        return None if self.sent_from[k] is not None else self._buffers[k][0].array[:out_bytes]
+        return None if self.sent_from[k] is not None else held[0].array[:out_bytes]
 
     def stage(self, k: int):
         """What is to be sent is complete, and what came last from this peer has been used."""
@@ -65,8 +68,9 @@ class Channel:
 
     def wait(self):
         """Return when all messages have arrived and have been sent."""
-        self._active.wait()
-        self._active = None
+        if self._active is not None:
+            self._active.wait()
+            self._active = None
 
     @property
     def in_flight(self) -> bool:
@@ -86,9 +90,11 @@ class Channel:
         if sizes not in self._transfers:
             if len(self._transfers) >= MOST_TRANSFERS:
                 self._free()
-            ends = list(zip(self._buffers, sizes, self.peers, self._tags))
-            receives = [(held[1].mpi[:size[1]], peer, tag) for held, size, peer, tag in ends]
-            sends = [(held[0].mpi[:size[0]], peer, tag) for held, size, peer, tag in ends]
+            receives, sends = [], []
+            for k, (peer, tag) in enumerate(zip(self.peers, self._tags)):
+                outgoing, incoming = self._buffers[k]
+                receives.append((incoming.mpi[:sizes[k][1]], peer, tag))
+                sends.append((outgoing.mpi[:sizes[k][0]], peer, tag))
             self._transfers[sizes] = Transfer(self.runtime, receives, sends)
         return self._transfers[sizes]
 

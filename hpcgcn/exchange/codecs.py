@@ -8,7 +8,9 @@ side.
 from __future__ import annotations
 
 import math
+from collections.abc import Sized
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -37,8 +39,8 @@ class Draw:
 class Rows:
     """The rows of a message: where they are in the array (None: all, in order), and their ids."""
 
-    index: object                    # backend array (n,) int32, or None
-    ids: object                      # backend array (n,) int64
+    index: Any                       # backend array (n,) int32, or None
+    ids: Any                         # backend array (n,) int64
     host_ids: np.ndarray             # the same on the host, for draws that choose rows
     drawn: tuple = (None, None)      # the last draw that chose among them, and what it chose
 
@@ -52,8 +54,8 @@ class Codec:
     name = "fp32"
     exact = False                    # True: what arrives is what was sent
 
-    def nbytes(self, backend, rows: Rows, width: int, rate: float, draw: Draw) -> int:
-        """Bytes of the message for these rows."""
+    def nbytes(self, backend, rows: Sized, width: int, rate: float, draw: Draw | None) -> int:
+        """Bytes of the message for these rows; their number is enough, except for `nodes`."""
         raise NotImplementedError
 
     def parameter_bytes(self, n_rows: int, rate: float) -> int:
@@ -145,15 +147,18 @@ class SubsetCodec(Codec):
 
     def __init__(self, rescale: bool):
         self.rescale = rescale
-        self._chosen = (None, None)          # one draw serves all peers of an exchange
+        # {what a draw depends on: the columns}: one draw serves all peers of an exchange
+        self._drawn: dict[tuple, Any] = {}
 
-    def columns(self, backend, width, rate, draw):
+    def columns(self, backend, width: int, rate: float, draw: Draw):
         """The columns of this epoch and layer, sorted, as a backend array."""
-        wanted = (width, max(1, int(width / rate)), draw.seed, draw.epoch, draw.layer)
-        if self._chosen[0] != wanted:
+        n_columns = max(1, int(width / rate))
+        which = (width, n_columns, draw.seed, draw.epoch, draw.layer)
+        if which not in self._drawn:
             order = philox.permutation(draw.key(philox.COLUMNS), width)
-            self._chosen = (wanted, backend.from_host(np.sort(order[:wanted[1]]).astype(np.int32)))
-        return self._chosen[1]
+            columns = np.sort(order[:n_columns]).astype(np.int32)
+            self._drawn = {which: backend.from_host(columns)}
+        return self._drawn[which]
 
     def nbytes(self, backend, rows, width, rate, draw):
         return len(rows) * max(1, int(width / rate)) * backend.dtype.itemsize

@@ -9,6 +9,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hpcgcn.exchange.codecs import Codec, Draw, Rows
 
 
@@ -17,7 +19,7 @@ class DirectCoding:
 
     def __init__(self, backend, codec: Codec):
         self.backend, self.codec = backend, codec
-        self.memory = []
+        self.memory: list[Any] = []      # backend arrays
 
     def encode(self, k: int, rows, outgoing: Rows, rate: float, draw: Draw, data):
         """data = the message to route k for these rows (`outgoing.index` of them, or all)."""

@@ -134,7 +134,7 @@ class Exchange:
         """Is this the state of an exchange of the same nodes, with the same kinds of memory?"""
         if not self.stateful:
             return True
-        return (np.array_equal(state.get("ids"), _row_ids(self.routes))
+        return ("ids" in state and np.array_equal(state["ids"], _row_ids(self.routes))
                 and all(name in state and state[name].shape == array.shape
                         for name, array in self._state_arrays().items()))
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from hpcgcn.errors import ConfigError
 from hpcgcn.exchange.codecs import NodesCodec, fixed_rate, make_codec
@@ -90,10 +94,10 @@ def _check_feedback(config, family: str, lowest_rate: float):
 class Policies:
     """The policy of each hop and direction of training.
 
-    The rate's schedule is shared by all, so that an adaptive one is told each loss once.
+    The rate's schedule is shared by all, so that an adaptive one observes each loss once.
     """
 
-    config: object
+    config: Any                      # all settings of the run
     rate: Schedule
     n_hops: int
     most_copies: int = 1             # of one node's row in an exchange: ranks but its own
@@ -139,21 +143,11 @@ def plain_policy() -> Policy:
 def parse_bytes(text: str) -> int:
     """A number of bytes from text such as 1500000, 20MB, 1.5GB."""
     match = re.fullmatch(r"\s*([0-9.]+)\s*([KMGT]?B?)\s*", str(text), re.IGNORECASE)
-    try:
-        return int(float(match.group(1)) * UNITS[match.group(2).upper()])
-    except (AttributeError, KeyError, ValueError):
-        raise ConfigError(f"byte_budget = '{text}': write a number of bytes, such as 1500000, 20MB "
-                          f"or 1.5GB") from None
-
-
-class _Count:
-    """Stands for rows of a message where only their number matters."""
-
-    def __init__(self, n):
-        self.n = n
-
-    def __len__(self):
-        return self.n
+    if match:
+        with contextlib.suppress(KeyError, ValueError, OverflowError):     # 5K, 1.5.2, 9e999
+            return int(float(match[1]) * UNITS[match[2].upper()])
+    raise ConfigError(f"byte_budget = '{text}': write a number of bytes, such as 1500000, 20MB "
+                      f"or 1.5GB")
 
 
 def run_bytes(policies: Policies, schedule: Schedule, rows_sent: int, widths, itemsize: int) -> int:
@@ -163,7 +157,7 @@ def run_bytes(policies: Policies, schedule: Schedule, rows_sent: int, widths, it
     n_epochs = Counter(schedule.rate(epoch) for epoch in range(policies.config.epochs))
     drawn = [width for codec, width in codecs if isinstance(codec, NodesCodec)]
     fixed = [(codec, width) for codec, width in codecs if not isinstance(codec, NodesCodec)]
-    total = sum(n * codec.nbytes(table, _Count(rows_sent), width, rate, None)
+    total = sum(n * codec.nbytes(table, range(rows_sent), width, rate, None)
                 for rate, n in n_epochs.items() for codec, width in fixed)
     return total + _most_rows(policies, n_epochs, rows_sent) * sum(drawn) * itemsize
 
@@ -183,7 +177,6 @@ class _Itemsize:
     """The part of a backend that message sizes depend on."""
 
     def __init__(self, itemsize: int):
-        import numpy as np
         self.dtype = np.dtype(f"f{itemsize}")
 
 

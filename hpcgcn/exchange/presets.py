@@ -18,7 +18,8 @@ _STALE = {"staleness_features": 1, "staleness_gradients": 1}
 PRESETS: dict[str, Preset] = {
     "vanilla": Preset("synchronous fp32, waits for every message at once (the papers' baseline)",
                       {"blocking": True}),
-    "overlap": Preset("synchronous fp32, interior rows worked on while messages travel; exact", {}),
+    "overlap": Preset("synchronous fp32; work on interior rows overlaps the halo exchange; exact",
+                      {}),
     "pipegcn": Preset("PipeGCN: features and gradients one epoch stale", {**_STALE}),
     "pipegcn-f": Preset("PipeGCN with smoothed features", {**_STALE, "smooth_features": 0.95}),
     "pipegcn-g": Preset("PipeGCN with smoothed gradients", {**_STALE, "smooth_gradients": 0.95}),

@@ -30,7 +30,7 @@ class Schedule:
         return self.value, self.value
 
     def observe(self, loss: float):
-        """Told the global loss after each epoch; only adaptive schedules listen."""
+        """Take in the global loss of an epoch; only adaptive schedules depend on it."""
 
     def state(self) -> list[float]:
         """What a checkpoint must hold to go on."""
@@ -125,7 +125,7 @@ def parse_schedule(text: str, n_epochs: int) -> Schedule:
         if name == "linear" and len(values) in (2, 3):
             return Linear(values[0], values[1], values[2] if len(values) == 3 else 1.0, n_epochs)
         if name == "cosine" and len(values) == 2:
-            return Cosine(*values, n_epochs)
+            return Cosine(values[0], values[1], n_epochs)
         if name == "plateau" and len(values) in (2, 3):
             return Plateau(values[0], values[1], int(values[2]) if len(values) == 3 else 10)
     except ValueError:

@@ -7,6 +7,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from hpcgcn.exchange.types import Policy, Route
@@ -42,10 +44,11 @@ class StalenessBuffer:
                  receive_arrays: list | None = None):
         """shape: of all rows received. receive_arrays: of the caller's, one per route, instead."""
         self.backend, self.policy = backend, policy
-        self.received = backend.zeros(shape) if receive_arrays is None else None
-        self.arrays = receive_arrays             # one per route: where its rows are decoded to
+        self.received = None                     # the caller's arrays hold the rows
         if receive_arrays is None:
-            self.arrays = [self.received[route.receive_slice] for route in routes]
+            received = self.received = backend.zeros(shape)
+            receive_arrays = [received[route.receive_slice] for route in routes]
+        self.arrays: list[Any] = receive_arrays  # one per route: where its rows are decoded to
         self.average = (MovingAverage(backend, shape, policy.smoothing, policy.smoothing_correction)
                         if policy.smoothing else None)
         self.synchronous = True                  # this epoch

@@ -12,7 +12,7 @@ from hpcgcn.graph.data import TRAIN, Graph
 METHODS = ("metis", "random", "block")
 OBJECTIVES = ("volume", "cut")
 BALANCES = ("nodes", "edges", "train")
-_METIS_NODES_A_PART = 8    # with fewer, METIS leaves parts empty and complains on standard output
+_METIS_NODES_PER_PART = 8    # with fewer, METIS leaves parts empty and complains on standard output
 _UNEVEN = 1.03             # the largest part over the mean that METIS allows, and so do we
 
 
@@ -35,7 +35,7 @@ def partition_graph(graph: Graph, n_parts: int, method: str = "metis", objective
     weights = _weights(graph, balance, split_index)
     if method == "random":
         return random_parts(weights, n_parts, seed)
-    if method == "block" or graph.n_edges == 0 or graph.n_nodes < _METIS_NODES_A_PART * n_parts:
+    if method == "block" or graph.n_edges == 0 or graph.n_nodes < _METIS_NODES_PER_PART * n_parts:
         return block_parts(weights, n_parts)
     adjacency = metis_adjacency(graph.indptr, graph.indices, symmetric=not graph.directed)
     parts = metis_parts(*adjacency, n_parts, objective, seed,

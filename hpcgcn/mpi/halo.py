@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hpcgcn.mpi import large
 
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
 
 @dataclass
 class Neighbour:
-    """One peer: my rows that it needs, and the slice of my halo that it fills."""
+    """One peer: my rows that it reads, and the slice of my halo that it fills."""
 
     rank: int
     send_rows: np.ndarray            # (n_send,) int32 local rows, as in the peer's halo
@@ -23,7 +27,7 @@ class Neighbour:
 class HaloPlan:
     """The neighbours of one rank. Halo rows are grouped by owner, in the owner's order."""
 
-    comm: object
+    comm: MPI.Comm
     neighbours: list[Neighbour]
     n_halo: int
     n_sent: int                      # rows sent, counted once per receiver
@@ -54,10 +58,10 @@ def find_halo(comm, offsets: np.ndarray, rank: int, indices: np.ndarray):
     return halo_ids, counts, [ids - start for ids in requested]
 
 
-def make_plan(comm, counts: np.ndarray, wanted: list[np.ndarray]) -> HaloPlan:
-    """The plan from per-owner halo counts and, for each rank, my local rows that it wants."""
+def make_plan(comm, counts: np.ndarray, read_by: list[np.ndarray]) -> HaloPlan:
+    """The plan from per-owner halo counts and, for each rank, my local rows that it reads."""
     neighbours, halo_at, receive_at = [], 0, 0
-    for rank, (n_halo, rows) in enumerate(zip(counts, wanted)):
+    for rank, (n_halo, rows) in enumerate(zip(counts, read_by)):
         if n_halo or len(rows):
             halo = slice(halo_at, halo_at + int(n_halo))
             received = slice(receive_at, receive_at + len(rows))

@@ -31,7 +31,7 @@ def pieces(array: np.ndarray) -> list[np.ndarray]:
 
 
 def exchange(comm, receives: list[tuple[np.ndarray, int]], sends: list[tuple[np.ndarray, int]]):
-    """Point to point: (array, peer) of each message, of a size that both ends know."""
+    """Point to point: (array, peer) of each message, of a size that both ranks know."""
     requests = [comm.Irecv(piece, peer, TAG) for array, peer in receives for piece in pieces(array)]
     requests += [comm.Isend(piece, peer, TAG) for array, peer in sends for piece in pieces(array)]
     for request in requests:
@@ -50,15 +50,16 @@ def bcast_object(comm, thing, root: int = 0):
         return thing
     parts = []
     if comm.rank == root:
-        buffers = []
+        buffers: list[pickle.PickleBuffer] = []
         pickled = pickle.dumps(thing, protocol=5, buffer_callback=buffers.append)
-        parts = [np.frombuffer(data, np.uint8) for data in (pickled, *(b.raw() for b in buffers))]
+        parts = [np.frombuffer(pickled, np.uint8)]
+        parts += [np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers]
     sizes = comm.bcast([len(part) for part in parts], root)
     if comm.rank != root:
         parts = [np.empty(size, np.uint8) for size in sizes]
     for part in parts:
         bcast(comm, part, root)
-    return thing if comm.rank == root else pickle.loads(parts[0], buffers=parts[1:])
+    return thing if comm.rank == root else pickle.loads(parts[0].data, buffers=parts[1:])
 
 
 def allgather(comm, array: np.ndarray) -> list[np.ndarray]:
@@ -66,19 +67,19 @@ def allgather(comm, array: np.ndarray) -> list[np.ndarray]:
     array = np.ascontiguousarray(array)
     kinds = comm.allgather((array.shape, array.dtype))
     everyone = [np.empty(shape, dtype) for shape, dtype in kinds]
-    mine, targets = as_bytes(array), [as_bytes(found) for found in everyone]
+    mine, targets = as_bytes(array), [as_bytes(target) for target in everyone]
     share = max(PIECE_BYTES // comm.size, 1)             # of each rank, in one call
     for at in range(0, max(len(target) for target in targets), share):
         shares = [target[at:at + share] for target in targets]
         received = np.empty(sum(len(part) for part in shares), np.uint8)
         comm.Allgatherv(mine[at:at + share], (received, [len(part) for part in shares]))
-        ends = np.cumsum([len(part) for part in shares])
-        for part, end in zip(shares, ends):
-            part[:] = received[end - len(part):end]
+        stops = np.cumsum([len(part) for part in shares])
+        for part, stop in zip(shares, stops):
+            part[:] = received[stop - len(part):stop]
     return everyone
 
 
-def gather_rows(comm, arrays: tuple[np.ndarray, ...], consume: Callable | None):
+def gather_rows(comm, arrays: tuple[np.ndarray, ...], consume: Callable):
     """Rank 0 calls consume(*rows) for blocks of rows of every rank's arrays, rank after rank.
 
     The arrays of one rank have equally many rows. Rank 0 holds one block of others' rows at a time.

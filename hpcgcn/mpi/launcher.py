@@ -1,4 +1,4 @@
-"""What the launcher told this process of its job, known without MPI; and whether MPI agrees.
+"""What the launcher says about this job, known without MPI; and whether MPI agrees.
 
 A launcher that dies while MPI starts, or one that speaks another protocol than this MPI (`srun`
 without PMIx), leaves every process alone: each would take itself for the whole job.
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from hpcgcn.errors import ConfigError
 
-# How long the other ranks leave the first one to speak, where they cannot agree through MPI.
+# How long the other ranks wait for the first one's message, where they cannot agree through MPI.
 SPEAKER_SECONDS = 2.0
 # What launchers call the rank of a process.
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
@@ -42,9 +42,9 @@ def check_size(size: int, environment: Mapping[str, str] = os.environ):
     launched = launched_size(environment)
     if launched is None or size >= launched[1]:
         return
-    name, wanted = launched
+    name, n_started = launched
     srun = ("; srun has to speak PMIx: srun --mpi=pmix (`srun --mpi=list` shows what it can), or "
             "use mpirun in the job script") if "SLURM_STEP_ID" in environment else ""
-    raise ConfigError(f"the launcher started {wanted} ranks ({name}), but MPI connects {size}: it "
-                      f"was ended while MPI started, or belongs to another MPI than the one that "
-                      f"mpi4py uses (`hpcgcn doctor` names it){srun}")
+    raise ConfigError(f"the launcher started {n_started} ranks ({name}), but MPI connects {size}: "
+                      f"it was ended while MPI started, or belongs to another MPI than the one "
+                      f"that mpi4py uses (`hpcgcn doctor` names it){srun}")

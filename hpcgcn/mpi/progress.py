@@ -17,6 +17,10 @@ import os
 import time
 from collections import deque
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 # Below the 64 KiB up to which MPI over TCP sends at once; longer ones wait for the receiver.
 PIECE_BYTES = 60 * 1024
@@ -43,13 +47,13 @@ class Piece:
     """Part of a message: a persistent request and, if it is sent, its bytes."""
 
     transfer: Transfer
-    request: object
+    request: MPI.Prequest
     n_sent: int = 0
     successor: Piece | None = None     # to test once this one has arrived
 
 
 def cut(buffer, local: bool = False) -> list:
-    """A message in pieces; both ends cut alike, because its size and their hosts say all."""
+    """A message in pieces; both ranks cut alike, because its size and their hosts decide."""
     size = max(LOCAL_PIECE_BYTES if local else PIECE_BYTES, -(-len(buffer) // MOST_PIECES))
     return [buffer[at:at + size] for at in range(0, len(buffer), size)]
 
@@ -61,7 +65,8 @@ class Transfer:
         """receives, sends: (bytes as MPI sees them, peer, tag). An empty message is not sent."""
         comm, local, self.engine = runtime.comm, runtime.shares_host, runtime.engine
         self.n_open = 0
-        self.receives, self.watched = [], []
+        self.receives: list[Piece] = []
+        self.watched: list[Piece] = []       # of the receives, those that are tested
         for data, peer, tag in receives:
             parts = cut(data, local[peer])
             pieces = [Piece(self, comm.Recv_init(part, peer, tag)) for part in parts]
@@ -104,10 +109,11 @@ class ProgressEngine:
 
     def __init__(self, heartbeat: Heartbeat):
         self.heartbeat = heartbeat
-        self.transfers = set()                  # whose requests are not freed yet
+        self.transfers: set[Transfer] = set()   # whose requests are not freed yet
         self.window = 8 * LEAST_WINDOW          # bytes that MPI gets before earlier ones are gone
-        self._held_back = deque()               # pieces that MPI has not got yet, in order
-        self._requests, self._pieces = [], []   # what is tested: requests, and the piece of each
+        self._held_back: deque[Piece] = deque()     # what MPI has not got yet, in order
+        self._requests: list[MPI.Request] = []      # what is tested,
+        self._pieces: list[Piece] = []              # and the piece of each request
         self._handed_over = 0                   # bytes to send among them
 
     def begin(self, transfer: Transfer):
@@ -190,6 +196,6 @@ class ProgressEngine:
             if piece.successor:
                 self._requests[at], self._pieces[at] = piece.successor.request, piece.successor
                 continue
-            for items in (self._requests, self._pieces):
-                items[at] = items[-1]
-                items.pop()
+            self._requests[at], self._pieces[at] = self._requests[-1], self._pieces[-1]
+            self._requests.pop()
+            self._pieces.pop()

@@ -27,13 +27,14 @@ class Runtime:
         from mpi4py import MPI
         self.comm = comm.Dup()               # so that nobody else's messages carry the same tags
         self.rank, self.size = comm.rank, comm.size
-        self.heartbeat = parent.heartbeat if parent else Heartbeat()
-        self.engine = parent.engine if parent else ProgressEngine(self.heartbeat)
+        self.heartbeat: Heartbeat = parent.heartbeat if parent else Heartbeat()
+        self.engine: ProgressEngine = parent.engine if parent else ProgressEngine(self.heartbeat)
         hosts = self.comm.allgather(MPI.Get_processor_name())
         self.shares_host = [host == hosts[self.rank] for host in hosts]      # each rank, with this
-        self._largest_tag = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)      # it alone has this attribute
-        self._n_tags = Counter()             # allotted so far, of each peer
-        self._parent, self._parts, self._open = parent, [], True
+        self._largest_tag = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 0     # it alone has it
+        self._n_tags: Counter[int] = Counter()       # allotted so far, of each peer
+        self._parts: list[Runtime] = []
+        self._parent, self._open = parent, True
 
     def split(self, colour: int) -> Runtime:
         """The runtime of the ranks that give the same colour, in their order. Collective."""
@@ -45,7 +46,7 @@ class Runtime:
     def tag(self, peer: int) -> int:
         """A tag that no other messages between this rank and the peer carry.
 
-        Both ends count: they must ask for their tags in the same order. That way ranks need not
+        Both ranks count: they must ask for their tags in the same order. That way ranks need not
         agree with third ones, and may have exchanges that others have not.
         """
         tag = FIRST_TAG + self._n_tags[peer]

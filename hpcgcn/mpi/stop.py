@@ -5,6 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+Handler = Callable[[int, FrameType | None], Any] | int | None
 
 STOPPING = b"\nhpcgcn: stopping after this epoch, with a checkpoint; Ctrl-C again ends at once\n"
 
@@ -16,7 +21,7 @@ class StopRequest:
 
     def __init__(self):
         self.received: str | None = None
-        self._previous: dict[int, object] = {}
+        self._previous: dict[int, Handler] = {}
 
     def __enter__(self) -> StopRequest:
         if threading.current_thread() is threading.main_thread():    # Python allows it there alone

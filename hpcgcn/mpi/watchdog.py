@@ -1,7 +1,7 @@
 """Ends a job that makes no progress, with a message that names the rank and host that hold it up.
 
 Every rank has a thread that writes a heartbeat file each second: a count, and where the rank is. If
-a rank's own work makes no progress for the stall limit, its thread looks at everyone's files: a
+a rank's own work makes no progress for the stall limit, its thread reads everyone's files: a
 count that stands still belongs to a process that is stopped or gone. Files, because they need
 neither MPI (which is what hangs) nor open ports, and because all ranks must share the run's folder
 for checkpoints anyway. Counts are compared with this rank's own clock, so clocks of hosts need not
@@ -39,7 +39,8 @@ class Watchdog:
         """output: a folder for all ranks, made if need be. heartbeat: of this rank's work."""
         self.comm, self.limit, self.heartbeat = comm, limit, heartbeat
         self.output, self.folder, self._is_new = output, "", False
-        self.host, self.hosts = socket.gethostname(), []
+        self.host = socket.gethostname()
+        self.hosts: list[str] = []           # of each rank
         self.where = "starting"
         self._sign: int | None = None        # rank 0 holds its lock as long as it lives
         self.patience = START_PATIENCE       # times the limit that no rank may make progress
@@ -50,8 +51,8 @@ class Watchdog:
         if self.limit and self.comm.size > 1:
             self._is_new = not os.path.isdir(self.output)
             folder, self._sign = make_folder(self.output) if self.comm.rank == 0 else ("", None)
-            told = self.comm.allgather((self.host, folder))
-            self.hosts, self.folder = [host for host, _ in told], told[0][1]
+            of_ranks = self.comm.allgather((self.host, folder))
+            self.hosts, self.folder = [host for host, _ in of_ranks], of_ranks[0][1]
         if self.folder:
             self._write(0)
             self._thread.start()
@@ -91,27 +92,27 @@ class Watchdog:
 
     def _read_all(self) -> dict[int, tuple[str, str]]:
         """{rank: (count, where it is)}"""
-        found = {}
+        beats = {}
         for rank in range(self.comm.size):
             try:
                 with open(self._path(rank), encoding="utf-8", errors="replace") as file:
                     count, where = file.read().rstrip().split(" ", 1)
-                    found[rank] = (count, where)
+                    beats[rank] = (count, where)
             except (OSError, ValueError):
-                found[rank] = ("", "starting or ending")
-        return found
+                beats[rank] = ("", "starting or ending")
+        return beats
 
     # -- the thread ---------------------------------------------------------------------------
     def _watch(self):
-        seen, since, self._count, next_look = self.heartbeat.count, time.monotonic(), 0, self.limit
+        seen, since, self._count, next_check = self.heartbeat.count, time.monotonic(), 0, self.limit
         while not self._end.wait(BEAT_SECONDS):
             self._beat()
             waited = time.monotonic() - since
             if self.heartbeat.count != seen:
-                seen, since, next_look = self.heartbeat.count, time.monotonic(), self.limit
-            elif waited > next_look:
+                seen, since, next_check = self.heartbeat.count, time.monotonic(), self.limit
+            elif waited > next_check:
                 self._judge(waited)
-                next_look *= 1.5         # all look at all files while others read or partition
+                next_check *= 1.5        # each reads the files of all, while others load a graph
 
     def _beat(self):
         self._count += 1

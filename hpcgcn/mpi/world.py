@@ -138,7 +138,7 @@ def _run_body(comm, function, *args) -> int:
             time.sleep(LAUNCHER_SECONDS)
             comm.Abort(error.exit_code)
         if comm.size > 1:
-            comm.Barrier()               # rank 0 has spoken
+            comm.Barrier()               # rank 0 has written its message
             time.sleep(LAUNCHER_SECONDS)
         return error.exit_code
     except KeyboardInterrupt:

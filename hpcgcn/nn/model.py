@@ -8,10 +8,14 @@ It knows nothing of ranks: a strategy (hpcgcn/parallel) carries out the hops.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from hpcgcn.nn.fields import Field
 from hpcgcn.nn.parameters import Parameters
 from hpcgcn.nn.steps import eager_weight_gradients, run_backward, run_weight_gradients
+
+if TYPE_CHECKING:
+    from hpcgcn.nn.models.base import Shape
 
 
 @dataclass
@@ -35,7 +39,7 @@ class Hop:
 class Model:
     """Blocks of row-wise steps with a hop between each block and the next."""
 
-    shape: object                    # nn.models.Shape
+    shape: Shape
     parameters: Parameters
     blocks: list[list]
     hops: list[Hop]

@@ -1,6 +1,6 @@
 """How a model's hops are carried out: which rows become complete when.
 
-    push(rows, context)   these rows of the input are ready: keep them, send what others need
+    push(rows, context)   these rows of the input are ready: keep them, send halo rows
     pull(context)         yields ranges of rows of the output, complete, as soon as they are
 
 All rows of a hop are pushed before the first pull, each row once. There is one aggregation per hop
@@ -9,10 +9,12 @@ and direction: A going forward (values), its transpose going back (gradients).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
+from hpcgcn.exchange.exchange import Exchange
 from hpcgcn.nn.models import Hop
 from hpcgcn.nn.steps import PassContext
 
@@ -25,7 +27,7 @@ BLOCK_BYTES = 1 << 20
 class Aggregation:
     """One hop in one direction."""
 
-    multiply_adds = 0                # of its sparse product on this rank, a pass
+    multiply_adds = 0                # of its sparse product on this rank, per pass
 
     def push(self, rows: Rows, context: PassContext):
         """These rows of the input are ready."""
@@ -42,25 +44,26 @@ class Aggregations:
     `forward[k]` and `backward[k]` belong to hop k + 1.
     """
 
-    forward: list[Aggregation]       # training
-    backward: list[Aggregation]      # training; None where no gradient is wanted
-    evaluation: list[Aggregation]    # exact: no staleness, no coding
+    forward: Sequence[Aggregation]       # training
+    backward: Sequence[Aggregation | None]   # training; None where no gradient is needed
+    evaluation: Sequence[Aggregation]    # exact: no staleness, no coding
     blocks: list[Rows]               # the order in which rows enter the first block of a pass
-    # those of them whose logits training does not make, because the loss does not look at them
-    idle_blocks = frozenset()
-    # (hop, "forward" or "backward", Exchange) of training, for accounting and checkpoints
-    exchanges: list
+    # those of them whose logits training does not compute, because the loss does not depend on them
+    idle_blocks: frozenset[Rows] = frozenset()
+    # (hop, "forward" or "backward", exchange) of training, for accounting and checkpoints
+    exchanges: list[tuple[int, str, Exchange]]
     role = "both"  # of this rank: it aggregates ("sparse"), updates ("dense") or does both
 
     def multiply_adds(self) -> int:
         """Multiply-adds of this rank's sparse products in an epoch of training: what aggregation is
         balanced by."""
         return sum(aggregation.multiply_adds
-                   for aggregation in self.forward + self.backward if aggregation)
+                   for aggregation in (*self.forward, *self.backward)
+                   if aggregation is not None)
 
-    def named_exchanges(self) -> dict:
+    def named_exchanges(self) -> dict[str, Any]:
         """Training's exchanges by a name of their own, for checkpoints."""
-        names = {}
+        names: dict[str, Any] = {}
         for hop, direction, exchange in self.exchanges:
             stem = f"{hop}.{direction}"
             names[stem if stem not in names
@@ -105,7 +108,8 @@ class GatherStores:
     """
 
     def __init__(self, backend, precision: str):
-        self.backend, self.precision, self._stores = backend, precision, {}
+        self.backend, self.precision = backend, precision
+        self._stores: dict[tuple, Any] = {}
 
     def storage(self, what: str, source, turn: int, reuse: float) -> Storage:
         """For rows gathered `reuse` times on average; fields of one kind, shape and turn share a

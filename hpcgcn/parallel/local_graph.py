@@ -3,8 +3,8 @@ lets work overlap.
 
 Rows are ordered interior first, then boundary (a row that reads a remote node or is read by one).
 So every block of rows that becomes complete together is one contiguous slice. Within both, training
-nodes come first: the loss looks at no others, so the last hop of training needs only two slices of
-its rows.
+nodes come first: the loss depends on no others, so the last hop of training needs only two slices
+of its rows.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class LocalGraph:
 
     @property
     def rows_sent(self) -> int:
-        """Rows that this rank sends in one exchange, counted once a receiver."""
+        """Rows that this rank sends in one exchange, counted once per receiver."""
         return self.plan.n_sent
 
     @property
@@ -100,7 +100,7 @@ class LocalGraph:
 
     @property
     def trains(self) -> np.ndarray:
-        """Which rows the loss may look at, (n_owned,) bool."""
+        """Which rows may be in the loss, (n_owned,) bool."""
         inside, outside = self.n_train
         row = np.arange(self.n_owned)
         return (row < inside) | (row >= self.n_interior) & (row < self.n_interior + outside)
@@ -112,7 +112,7 @@ def build_local(comm, part: Part, self_loops: bool, keep_order: bool = False) ->
     keep_order: rows stay as they are in the part; all count as boundary.
     """
     start, n_owned = int(part.offsets[part.rank]), part.n_owned
-    halo_file_ids, counts, wanted = find_halo(comm, part.offsets, part.rank, part.indices)
+    halo_file_ids, counts, read_by = find_halo(comm, part.offsets, part.rank, part.indices)
     degree = np.diff(part.indptr).astype(np.int64)
     remote = (part.indices < start) | (part.indices >= start + n_owned)
 
@@ -120,7 +120,7 @@ def build_local(comm, part: Part, self_loops: bool, keep_order: bool = False) ->
     row_has_remote = np.add.reduceat(np.append(remote, False),
                                      part.indptr[:-1]) if n_owned else np.zeros(0)
     boundary[(row_has_remote > 0) & (degree > 0)] = True
-    for rows in wanted:
+    for rows in read_by:
         boundary[rows] = True
     idle = np.full(n_owned, False) if keep_order else part.split != TRAIN
     order = np.lexsort((idle, boundary))  # stable: otherwise as in the part
@@ -131,7 +131,7 @@ def build_local(comm, part: Part, self_loops: bool, keep_order: bool = False) ->
 
     inner = _inner_structure(part, order, local_of, remote, start, self_loops)
     outer = _outer_structure(part, order[n_interior:], remote, halo_file_ids)
-    plan = make_plan(comm, counts, [local_of[rows] for rows in wanted])
+    plan = make_plan(comm, counts, [local_of[rows] for rows in read_by])
     degree = (degree[order] + self_loops).astype(np.float64)
     ids = part.original_ids[order]
     return LocalGraph(plan, order, n_interior, n_train, inner, outer,
@@ -183,8 +183,8 @@ def _outer_structure(part, boundary_rows, remote, halo_file_ids) -> Structure:
 def restrict(comm, part: Part, keep: np.ndarray) -> Part:
     """The part's share of the subgraph induced by the kept nodes (keep: (n_owned,) bool),
     re-numbered on all ranks."""
-    halo_file_ids, counts, wanted = find_halo(comm, part.offsets, part.rank, part.indices)
-    plan = make_plan(comm, counts, wanted)
+    halo_file_ids, counts, read_by = find_halo(comm, part.offsets, part.rank, part.indices)
+    plan = make_plan(comm, counts, read_by)
     offsets = np.concatenate([[0], np.cumsum(comm.allgather(int(keep.sum())))]).astype(np.int64)
     new_ids = np.where(keep, np.cumsum(keep) - 1 + offsets[part.rank], -1)          # (n_owned,)
     halo_new_ids = plan.scatter(new_ids)

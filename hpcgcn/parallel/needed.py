@@ -18,7 +18,7 @@ from hpcgcn.mpi.halo import find_halo
 from hpcgcn.nn.models import Shape, plan_model
 from hpcgcn.parallel.rows import counts_in_loss
 
-SPREAD_ENTRIES = 1 << 24             # looked at together: bounds the memory that it takes
+SPREAD_ENTRIES = 1 << 24             # per step: bounds the memory that it takes
 
 
 class NeededRows:
@@ -70,19 +70,19 @@ def distances(comm, part: Part, n_hops: int, halo=None) -> np.ndarray:
 
     halo: what `find_halo` says of this part, if that is known already.
     """
-    ids, counts, wanted = halo or find_halo(comm, part.offsets, part.rank, part.indices)
+    ids, counts, read_by = halo or find_halo(comm, part.offsets, part.rank, part.indices)
     bounds = np.concatenate([[0], np.cumsum(counts)])
     start, stop = int(part.offsets[part.rank]), int(part.offsets[part.rank + 1])
     distance = np.where(counts_in_loss(part), 0, n_hops + 1).astype(np.int32)
     for now in range(n_hops):
         reached = _read_by(part.indptr, part.indices, np.flatnonzero(distance == now),
                            int(part.offsets[-1]))
-        of_others = [np.empty(len(rows), bool) for rows in wanted]
+        of_others = [np.empty(len(rows), bool) for rows in read_by]
         read = reached[ids]
         large.exchange(comm, [(marks, rank) for rank, marks in enumerate(of_others)],
                        [(read[bounds[rank]:bounds[rank + 1]], rank) for rank in range(comm.size)])
         reached = reached[start:stop]
-        for rows, marks in zip(wanted, of_others):
+        for rows, marks in zip(read_by, of_others):
             reached[rows[marks]] = True
         if not comm.allreduce(_move(distance, reached, now + 1)):
             break

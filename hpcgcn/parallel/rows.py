@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +17,8 @@ class Labels:
 
     host: np.ndarray                 # (n_owned,) int32 or (n_owned, n_classes) uint8
     split: np.ndarray                # (n_owned,) uint8
-    train: object                    # backend: labels with -1 outside the train split, or targets
-    row_used: object                 # backend, multi-label: 1 for train rows
+    train: Any                       # backend: labels with -1 outside the train split, or targets
+    row_used: Any                    # backend, multi-label: 1 for train rows
     n_train: int                     # over all ranks
 
     @property
@@ -36,7 +37,7 @@ class Labels:
 
 
 def counts_in_loss(part: Part) -> np.ndarray:
-    """Which rows of a part the loss looks at: labelled training nodes, (n_owned,) bool."""
+    """Which rows of a part are in the loss: labelled training nodes, (n_owned,) bool."""
     used = part.split == TRAIN
     return used & (part.labels >= 0) if part.labels.ndim == 1 else used
 

@@ -1,12 +1,14 @@
 """What a strategy is: all that one way of dividing the work over the ranks needs to be.
 
 How a rank gets its part of the graph, what it computes with it, who holds which parameters, and
-what is told about it. A run makes one strategy; it makes an engine per graph (training and, for
+what is reported. A run makes one strategy; it makes an engine per graph (training and, for
 inductive runs, evaluation). The defaults below are those of strategies in which a rank owns nodes
 and every rank holds all parameters.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from hpcgcn.exchange.policies import plain_policy
 from hpcgcn.graph.data import TRAIN, Part
@@ -21,11 +23,11 @@ class Strategy:
     """One way of dividing the work. `runtime`: of all ranks of the job."""
 
     metric_columns: tuple[str, ...] = ()     # of metrics.csv, beyond those of every run
-    copies = 1                               # how many ranks hold each node
 
     def __init__(self, runtime, config):
         self.runtime, self.config = runtime, config
-        self.choices = {}                    # made by measuring at start; a resumed run keeps them
+        # made by measuring at start; a resumed run keeps them
+        self.choices: dict[str, Any] = {}
 
     # -- loading -----------------------------------------------------------------------------------
     def load(self, source) -> Part:
@@ -35,6 +37,11 @@ class Strategy:
     def training_part(self, part: Part) -> Part:
         """What an inductive run trains on: the subgraph of its training nodes. Collective."""
         return restrict(self.runtime.comm, part, part.split == TRAIN)
+
+    @property
+    def copies(self) -> int:
+        """How many ranks hold each node."""
+        return 1
 
     @property
     def backend_name(self) -> str:
@@ -73,7 +80,7 @@ class Strategy:
         """The same for an engine that is otherwise ready; here something may be measured first."""
         return self.aggregations(engine.backend, engine.local, engine.model, engine.policies)
 
-    # -- what is told about it ---------------------------------------------------------------------
+    # -- what is reported --------------------------------------------------------------------------
     def epoch_metrics(self, engine, row: dict) -> dict:
         """The values of `metric_columns` for an epoch; row: the other columns, on rank 0."""
         return {}

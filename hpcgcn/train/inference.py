@@ -161,8 +161,9 @@ def predict(model: TrainedModel, path: str | os.PathLike, what: str = "classes",
     ids, n_nodes = model.engine.local.ids, model.part.n_nodes
     with collective_errors(comm):
         # The ids are a permutation, so rows are put in order in memory and written once.
-        whole = np.empty((n_nodes, *local.shape[1:]), local.dtype) if comm.rank == 0 else None
-        large.gather_rows(comm, (ids, local), whole.__setitem__ if comm.rank == 0 else None)
+        n_rows = n_nodes if comm.rank == 0 else 0
+        whole = np.empty((n_rows, *local.shape[1:]), local.dtype)
+        large.gather_rows(comm, (ids, local), whole.__setitem__)
         if comm.rank == 0:
             replaces = predictions_replace(path, graph, model.run, overwrite)
             write_predictions(path, what, whole, layer, command, graph, model.run, replaces,

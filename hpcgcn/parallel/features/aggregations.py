@@ -3,7 +3,7 @@
 
 Every rank aggregates some columns of ALL nodes with the whole adjacency, and updates all columns of
 SOME nodes. A hop is three moves: rows become columns (gather), the sparse product on the slice,
-columns become rows (scatter). Both transposes are cut into blocks of rows: a block travels while
+columns become rows (scatter). Both transposes are cut into blocks of rows: a block is sent while
 the next one is computed, and the product of a block begins when the blocks that it reads are here
 (all of them, unless the nodes are ordered so that neighbours are near).
 
@@ -48,17 +48,17 @@ class TransposedAggregation(Aggregation):
 
     Without `gather` the columns are there already, left by the hop before; without `scatter` they
     stay, for the hop after. `on_columns(rows, context)` is called for rows of the product as soon
-    as they are there. `lands_whole`: what arrives is complete rows, in their place.
+    as they are there. `received_whole`: what arrives is complete rows, in their place.
     """
 
     def __init__(self, layout: Layout, product: Product, x, out, adds: bool, gather: list[Exchange],
                  scatter: list[Exchange], slice_in, slice_out, progress: Runtime, on_columns=None,
-                 lands_whole: bool = False):
+                 received_whole: bool = False):
         self.layout, self.product, self.x, self.out = layout, product, x, out
         self.gather, self.scatter, self.slice_in, self.slice_out = (gather, scatter, slice_in,
                                                                     slice_out)
-        self.progress, self.on_columns, self.lands_whole, self.pushed = (progress, on_columns,
-                                                                         lands_whole, 0)
+        self.progress, self.on_columns, self.received_whole, self.pushed = (progress, on_columns,
+                                                                         received_whole, 0)
         self.multiply_adds = product.matrix.nnz * slice_in.shape[1]
         self.only_aggregates = len(x) == 0
         largest = max(stop - start
@@ -115,7 +115,7 @@ class TransposedAggregation(Aggregation):
         width, mine = target.shape[1], layout.rows(layout.rank, block)
         backend.copy(self.slice_out[mine[0]:mine[1]], target[:, layout.columns(layout.rank, width)])
         for route, piece in zip(exchange.routes, exchange.buffer.arrays):
-            if len(piece) and not self.lands_whole:      # more ranks than columns: some own none
+            if len(piece) and not self.received_whole:      # more ranks than columns: some own none
                 backend.copy(piece, target[:, layout.columns(route.peer, width)])
         if self.whole is not None:
             backend.axpby(1.0, self.out[start:stop], 1.0, target, self.out[start:stop])
@@ -123,7 +123,7 @@ class TransposedAggregation(Aggregation):
 
 
 class TransposedAggregations(Aggregations):
-    """Two transposes a hop and direction.
+    """Two transposes per hop and direction.
 
     `aggregators` are the ranks that own columns (default: all).
     """
@@ -143,7 +143,9 @@ class TransposedAggregations(Aggregations):
                                   backend.dtype)
         product = Product(self.layout, whole.matrix, rows, columns)
         transposed = Product(self.layout, whole.matrix_t, columns, rows)
-        self.forward, self.backward, self.evaluation = [], [], []
+        self.forward: list[TransposedAggregation] = []
+        self.backward: list[TransposedAggregation | None] = []
+        self.evaluation: list[TransposedAggregation] = []
         for hop in model.hops:
             policy = policies(hop.number, "forward")
             self.forward.append(self._forward(hop, product, policy))
@@ -193,11 +195,11 @@ class TransposedAggregations(Aggregations):
                                               training)
         return TransposedAggregation(self.layout, product, x, out, adds, gather, scatter, slice_in,
                                      slice_out, self.runtime,
-                                     on_columns, self.transposes.lands_whole(adds, policy))
+                                     on_columns, self.transposes.received_whole(adds, policy))
 
     def close(self):
         """Take in what is in flight and free the persistent requests."""
-        for aggregation in {id(a): a
-                            for a in self.forward + self.backward + self.evaluation if a}.values():
+        made = (*self.forward, *self.backward, *self.evaluation)
+        for aggregation in {id(a): a for a in made if a is not None}.values():
             for exchange in aggregation.gather + aggregation.scatter:
                 exchange.close()

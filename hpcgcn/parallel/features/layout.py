@@ -3,6 +3,8 @@ columns."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from hpcgcn.exchange.codecs import Rows as MessageRows
@@ -73,7 +75,8 @@ class Slices:
     """Arrays of all nodes by this rank's columns, shared by hops that are never alive together."""
 
     def __init__(self, backend, n_nodes: int):
-        self.backend, self.n_nodes, self._arrays = backend, n_nodes, {}
+        self.backend, self.n_nodes = backend, n_nodes
+        self._arrays: dict[tuple[str, int, int], Any] = {}       # backend arrays
 
     def get(self, role: str, generation: int, width: int):
         """The array for this key, made when it is first asked for."""

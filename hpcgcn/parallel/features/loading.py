@@ -55,7 +55,7 @@ def _check_roles(path: str, n_sparse: int, n_ranks: int):
 
 def without_rows(part: Part) -> Part:
     """The part of a rank that owns no nodes."""
-    sparse = isinstance(part.features, SparseRows)
-    features = part.features.rows(0, 0) if sparse else part.features[:0]
+    features = part.features
+    features = features.rows(0, 0) if isinstance(features, SparseRows) else features[:0]
     return replace(part, indptr=np.zeros(1, np.int64), indices=part.indices[:0], features=features,
                    labels=part.labels[:0], split=part.split[:0], original_ids=part.original_ids[:0])

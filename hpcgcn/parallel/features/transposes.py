@@ -14,7 +14,8 @@ class Transposes:
     and checkpoints."""
 
     def __init__(self, layout: Layout, seed: int):
-        self.layout, self.seed, self.exchanges = layout, seed, []
+        self.layout, self.seed = layout, seed
+        self.exchanges: list[tuple[int, str, Exchange]] = []
 
     def gather(self, hop, x, slice_in, policy: Policy, direction: int,
                training: bool) -> list[Exchange]:
@@ -41,14 +42,14 @@ class Transposes:
 
     def scatter(self, hop, slice_out, out, adds: bool, policy: Policy, direction: int,
                 training: bool) -> list[Exchange]:
-        """Columns become rows: the inverse. See `lands_whole` for where they land."""
+        """Columns become rows: the inverse. See `received_whole` for where they are received."""
         return [self._scatter(hop, block, slice_out, out, adds, policy, direction, training)
                 for block in range(self.layout.n_blocks)]
 
-    def lands_whole(self, adds: bool, policy: Policy) -> bool:
-        """Do rows land in the output itself?
+    def received_whole(self, adds: bool, policy: Policy) -> bool:
+        """Are rows received in the output itself?
 
-        Only if one rank has all columns, and nothing needs what received later.
+        Only if one rank has all columns, and nothing reads the received rows later.
         """
         return len(self.layout.aggregators) == 1 and not adds and policy.exact
 
@@ -64,7 +65,7 @@ class Transposes:
                 routes.append(Route(peer, outgoing, slice(start, start + len(outgoing)), incoming,
                                     None, None, mine, theirs,
                                     out_stream=-rank - 1, in_stream=-peer - 1))
-                in_place = theirs and self.lands_whole(adds, policy)
+                in_place = theirs and self.received_whole(adds, policy)
                 receive_arrays.append(out[slice(*layout.local_rows(block))] if in_place
                                 else layout.backend.zeros((len(incoming), theirs)))
         return self._exchange(hop, 1, routes, receive_arrays, slice_out, width, policy, direction,

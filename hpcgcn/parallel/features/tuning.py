@@ -23,7 +23,7 @@ def fastest_blocks(engine, make_aggregations) -> int:
         seconds[n_blocks] = min(_timed_pass(engine) for _ in range(PASSES))
         engine.aggregations.close()
     # The usual number unless another is clearly faster: so short passes differ by some per cent.
-    fastest = min(seconds, key=seconds.get)
+    fastest = min(seconds, key=seconds.__getitem__)
     as_fast = seconds[USUAL_BLOCKS] <= (1 + ABOUT_AS_FAST) * seconds[fastest]
     return USUAL_BLOCKS if as_fast else fastest
 

@@ -1,7 +1,7 @@
-"""The whole adjacency on every rank, held once a host: what feature parallelism needs.
+"""The whole adjacency for every rank, held once per host: what feature parallelism needs.
 
-Ranks of a host share one MPI window. Every rank writes its own rows there; then one rank a host
-passes on to the other hosts what they miss.
+Ranks of a host share one MPI window. Every rank writes its own rows there; then one rank per host
+sends them to the other hosts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ class SharedArray:
         self.window = MPI.Win.Allocate_shared(shape * dtype.itemsize if node.rank == 0 else 0,
                                               dtype.itemsize, comm=node)
         memory, _ = self.window.Shared_query(0)
-        self.array = np.frombuffer(memory, dtype, count=shape) if shape else np.zeros(0, dtype)
+        # MPI's buffer has the buffer protocol, which its type information does not say.
+        self.array = (np.frombuffer(memory, dtype, count=shape)      # type: ignore[call-overload]
+                      if shape else np.zeros(0, dtype))
 
     def fill(self, mine: np.ndarray, bounds: np.ndarray, hosts: list[int]):
         """array[bounds[r]:bounds[r+1]] = what rank r gives, on every host. hosts[r] is the host of
@@ -69,7 +71,7 @@ class WholeGraph:
 
 
 def build_whole(comm, part: Part, self_loops: bool, order_blocks: bool = False) -> WholeGraph:
-    """Gather the whole adjacency once a host. Collective.
+    """Gather the whole adjacency once per host. Collective.
 
     order_blocks: every rank may put its rows in an order in which blocks of rows gather from few
     blocks.
@@ -113,5 +115,5 @@ def _ordered(comm, part: Part, indptr, indices, order) -> tuple[np.ndarray, np.n
     for rank, of_rank in enumerate(large.allgather(comm, order)):
         start = int(part.offsets[rank])
         numbers[start + of_rank] = np.arange(start, start + len(of_rank))
-    ends = take_indptr(indptr, order)
-    return ends, numbers[indices[entry_positions(indptr, order, ends)]]
+    new_indptr = take_indptr(indptr, order)
+    return new_indptr, numbers[indices[entry_positions(indptr, order, new_indptr)]]

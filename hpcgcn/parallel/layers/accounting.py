@@ -1,4 +1,4 @@
-"""What is told of a pipeline: bubble, balance of the stages, age of the rows that chunks read."""
+"""What is reported of a pipeline: bubble, balance of the stages, age of the rows read."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def waiting_schedules(order: list[int], hops_of_stages: list[int],
                       reads: np.ndarray) -> list[ChunkSchedule]:
     """The schedules of consecutive stages: what leaves one arrives at the next in the same
     order."""
-    schedules = []
+    schedules: list[ChunkSchedule] = []
     for n_hops in hops_of_stages:
         schedules.append(waiting_schedule(schedules[-1].departures if schedules else order, n_hops,
                                           reads))

@@ -24,7 +24,7 @@ from hpcgcn.graph.reorder import subgraph
 NODE_WEIGHT = 50           # a node counts this much and its degree: update and aggregation
 # a chunk is put together from this many METIS parts: more even, at the price of a worse cut
 PIECES = 4
-_METIS_NODES_A_PART = 8    # see partition.py
+_METIS_NODES_PER_PART = 8    # see partition.py
 
 
 @dataclass
@@ -37,9 +37,9 @@ class Chunking:
     chunks: list[np.ndarray]
 
 
-def chunks_per_partition(wanted: int, n_ranks: int, n_partitions: int) -> int:
-    """Chunks of every partition; `wanted` is for all partitions together, 0: four per rank."""
-    total = wanted or 4 * n_ranks
+def chunks_per_partition(n_chunks: int, n_ranks: int, n_partitions: int) -> int:
+    """Chunks of every partition; `n_chunks` is for all partitions together, 0: four per rank."""
+    total = n_chunks or 4 * n_ranks
     if total % n_partitions:
         raise ConfigError(f"chunks = {total} cannot be shared by {n_partitions} partitions: give "
                           f"a multiple of {n_partitions}")
@@ -76,9 +76,9 @@ def chunk_parts(indptr: np.ndarray, indices: np.ndarray, n_chunks: int, method: 
         return np.zeros(n_nodes, np.int32)
     if method == "random":
         return random_parts(weights, n_chunks, seed)
-    if method == "block" or not len(indices) or n_nodes < _METIS_NODES_A_PART * n_chunks:
+    if method == "block" or not len(indices) or n_nodes < _METIS_NODES_PER_PART * n_chunks:
         return block_parts(weights, n_chunks)
-    pieces = PIECES if n_nodes >= _METIS_NODES_A_PART * PIECES * n_chunks else 1
+    pieces = PIECES if n_nodes >= _METIS_NODES_PER_PART * PIECES * n_chunks else 1
     parts = metis_parts(*metis_adjacency(indptr, indices, symmetric=True), pieces * n_chunks, "cut",
                         seed, weights)
     shuffled = philox.permutation(philox.key(seed, 0, 1, philox.ORDER), pieces * n_chunks)
@@ -88,14 +88,14 @@ def chunk_parts(indptr: np.ndarray, indices: np.ndarray, n_chunks: int, method: 
 def cut_runs(indptr: np.ndarray, bounds: np.ndarray, runs: int) -> np.ndarray:
     """Where chunks begin if each of some consecutive parts (bounds: their ends) is cut into runs of
     about equal work."""
-    ends = [0]
+    starts = [0]
     for start, stop in zip(bounds, bounds[1:]):
         if stop - start < runs:
             raise ConfigError(f"a part of {stop - start} nodes cannot be cut into {runs} chunks: "
                               "give fewer --chunks")
         parts = block_parts(NODE_WEIGHT + np.diff(indptr[start:stop + 1]), runs)
-        ends.extend(int(start) + np.cumsum(np.bincount(parts, minlength=runs)))
-    return np.array(ends, np.int64)
+        starts.extend(int(start) + np.cumsum(np.bincount(parts, minlength=runs)))
+    return np.array(starts, np.int64)
 
 
 def partition_of_graph(graph: Graph, chunking: Chunking, partition: int, split_index: int) -> Part:

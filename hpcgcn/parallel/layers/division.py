@@ -49,7 +49,7 @@ def _live(items: list) -> list[dict[Array, Field] | None]:
     None where raw input is read behind it: features stay on the first stage.
     """
     alive: dict[Array, Field] | None = {}
-    found = [alive]
+    live = [alive]
     for item in reversed(items):
         if alive is not None:
             written, read = item.target.planned_value, _values_read(item)
@@ -57,8 +57,8 @@ def _live(items: list) -> list[dict[Array, Field] | None]:
             alive |= {field.planned_value: field for field in read}
             if item.reads_features or not all(field.wants_gradient for field in alive.values()):
                 alive = None
-        found.append(alive)
-    return found[::-1]
+        live.append(alive)
+    return live[::-1]
 
 
 def _values_read(item) -> list[Field]:
@@ -95,11 +95,11 @@ def balance(costs: list[float], n_stages: int) -> list[int]:
             best[stage, end] = min(
                 (max(best[stage - 1, begin][0], total[end] - total[begin]), begin)
                 for begin in range(stage - 1, end) if (stage - 1, begin) in best)
-    ends, end = [], n_units
+    stage_ends, end = [], n_units
     for stage in range(n_stages, 0, -1):
-        ends.append(end)
+        stage_ends.append(end)
         end = best[stage, end][1]
-    return ends[::-1]
+    return stage_ends[::-1]
 
 
 def units_of(model: Model, cuts: list[Cut]) -> list[list]:
@@ -112,15 +112,15 @@ def check_stages(n_stages: int, n_units: int, model: str):
     """Refuse more stages than there are layers to divide."""
     if n_stages > n_units:
         raise ConfigError(f"{n_stages} stages, but this {model} can be cut into {n_units} at most "
-                          f"(a stage holds at least one layer that looks at neighbours): take "
+                          f"(a stage holds at least one layer that aggregates): take "
                           f"fewer --stages, more --partitions-per-stage, or more --layers")
 
 
-def stage_plan(model: Model, cuts: list[Cut], ends: list[int], stage: int) -> StagePlan:
-    """The share of one stage; `ends` are those of `balance`."""
+def stage_plan(model: Model, cuts: list[Cut], stage_ends: list[int], stage: int) -> StagePlan:
+    """The share of one stage; `stage_ends` are those of `balance`."""
     units = units_of(model, cuts)
-    begin = ends[stage - 1] if stage else 0
-    items = [item for unit in units[begin:ends[stage]] for item in unit]
+    begin = stage_ends[stage - 1] if stage else 0
+    items = [item for unit in units[begin:stage_ends[stage]] for item in unit]
     segments: list[list] = [[]]
     hops = []
     for item in items:
@@ -130,6 +130,6 @@ def stage_plan(model: Model, cuts: list[Cut], ends: list[int], stage: int) -> St
         else:
             segments[-1].append(item)
     before = cuts[begin - 1] if stage else None
-    after = cuts[ends[stage] - 1] if ends[stage] < len(units) else None
+    after = cuts[stage_ends[stage] - 1] if stage_ends[stage] < len(units) else None
     return StagePlan(segments, hops, before.fields if before else [], after.fields if after else [],
                      before.hop if before else 1, after.hop if after else len(model.hops) + 1)

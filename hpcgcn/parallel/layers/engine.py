@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
+
+import numpy as np
 
 from hpcgcn.graph.data import Part, SparseRows
 from hpcgcn.nn.fields import Array
@@ -28,10 +31,10 @@ from hpcgcn.parallel.strategy import exact_policies
 ENDS = "ends"                        # in choices.json: how the model was divided into stages
 
 
-def _is_division(ends, n_stages: int, n_units: int) -> bool:
-    """Do the ends, which a file may have held, cut this many units into this many stages?"""
-    return (isinstance(ends, list) and len(ends) == n_stages and ends[-1] == n_units
-            and ends == sorted(set(ends)))
+def _is_division(stage_ends, n_stages: int, n_units: int) -> bool:
+    """Do the ends of stages, which a file may hold, cut this many units into this many stages?"""
+    return (isinstance(stage_ends, list) and len(stage_ends) == n_stages
+            and stage_ends[-1] == n_units and stage_ends == sorted(set(stage_ends)))
 
 
 class PipelineEngine:
@@ -45,7 +48,8 @@ class PipelineEngine:
         self.comm, self.seed = grid.partitions.comm, strategy.config.seed
         self.settings = settings = strategy.settings
         self.local = build_local(self.comm, part, shape.self_loops, keep_order=True)
-        self.graph = ChunkedGraph(backend, grid.partitions, self.local, part.chunks,
+        chunks = np.array([0, part.n_owned]) if part.chunks is None else part.chunks
+        self.graph = ChunkedGraph(backend, grid.partitions, self.local, chunks,
                                   shape.normalisation,
                                   settings.keeps_history and settings.zeroes_gradients)
         self.labels = self._labels(part)
@@ -62,9 +66,11 @@ class PipelineEngine:
         training, plain = exact_policies(self.policies)
         self.aggregations = PipelineRank(grid, backend, self.graph, self.model, plan, training,
                                          plain, settings, self.seed, grid.world)
-        self.loss_gradient = self.plan.loss_gradient.data if grid.last else None
+        loss_gradient = self.plan.loss_gradient              # on the last stage
+        self.loss_gradient = None if loss_gradient is None else loss_gradient.data
         self._prepare_schedules([len(p.hops) for p in plans])
-        self.reads_by_age = {}  # entries that were read, by the age of what they found in epochs
+        # Entries that were read, by the age in epochs of the rows that they read.
+        self.reads_by_age: Counter[int | str] = Counter()
 
     # -- set-up ----------------------------------------------------------------------------------
     def _labels(self, part: Part) -> Labels:
@@ -95,13 +101,13 @@ class PipelineEngine:
         """Cut the model into stages of about equal cost; the first rank measures for all."""
         cuts, n_stages = find_cuts(self.model), self.grid.n_stages
         check_stages(n_stages, len(cuts) + 1, self.shape.model)
-        ends = self.strategy.choices.get(ENDS)
-        if not _is_division(ends, n_stages, len(cuts) + 1):
+        stage_ends = self.strategy.choices.get(ENDS)
+        if not _is_division(stage_ends, n_stages, len(cuts) + 1):
             world = self.grid.world
             costs = (measure_units(self.backend, self.shape, inputs, self.graph, self.seed,
                                    self.settings.recomputes) if world.rank == 0 else None)
-            ends = self.strategy.choices[ENDS] = balance(world.comm.bcast(costs), n_stages)
-        return [stage_plan(self.model, cuts, ends, stage) for stage in range(n_stages)]
+            stage_ends = self.strategy.choices[ENDS] = balance(world.comm.bcast(costs), n_stages)
+        return [stage_plan(self.model, cuts, stage_ends, stage) for stage in range(n_stages)]
 
     def _prepare_schedules(self, hops_of_stages: list[int]):
         """What an exact pass does; with history the schedule depends on the epoch's order."""
@@ -142,7 +148,7 @@ class PipelineEngine:
 
     def _hand_over_loss(self, rows):
         """A chunk's turn in backward has come."""
-        if self.loss_gradient is not self.model.logits.grad:
+        if self.loss_gradient is not None and self.loss_gradient is not self.model.logits.grad:
             self.backend.copy(self.loss_gradient[slice(*rows)],
                               self.model.logits.grad[slice(*rows)])
 
@@ -165,9 +171,9 @@ class PipelineEngine:
         entries, n_hops = int(self.graph.entries.sum()), len(self.model.hops)
         late = 0 if exact else historical_entries(order, self.graph.entries)
         self.history_share = late / entries if entries else 0.0
-        for key, n in (("current", entries - late),
-                       *([(self.aggregations.history.age(epoch), late)] if late else [])):
-            self.reads_by_age[key] = self.reads_by_age.get(key, 0) + n * n_hops
+        self.reads_by_age["current"] += (entries - late) * n_hops
+        if late and self.aggregations.history:
+            self.reads_by_age[self.aggregations.history.age(epoch)] += late * n_hops
 
     def facts(self) -> dict:
         """What the summary tells about the pipeline."""

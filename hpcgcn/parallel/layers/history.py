@@ -3,6 +3,8 @@ epochs."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from hpcgcn.parallel.layers.matrices import ChunkedGraph
@@ -17,7 +19,10 @@ class History:
     def __init__(self, graph: ChunkedGraph, hold: int, stale_gradients: bool):
         self.graph, self.backend, self.hold, self.stale_gradients = (graph, graph.backend, hold,
                                                                      stale_gradients)
-        self.current, self.snapshot, self.gradients = {}, {}, {}
+        # Backend arrays by name: of this epoch, of the snapshots, of last epoch's gradients.
+        self.current: dict[str, Any] = {}
+        self.snapshot: dict[str, Any] = {}
+        self.gradients: dict[str, Any] = {}
         self.held = -1  # the epoch whose rows the snapshots hold; -1: none, they are zero
         self.anew = False  # a run was resumed without its snapshots: an exact epoch makes new ones
 
@@ -45,8 +50,7 @@ class History:
         self.held, self.anew = epoch, False
 
     def begin_backward(self):
-        """Gradients of chunks that are not there yet count nothing, unless last epoch's are
-        wanted."""
+        """Gradients of chunks that are not there yet are zero, unless last epoch's are used."""
         if not self.stale_gradients:
             for array in self.gradients.values():
                 self.backend.axpby(0.0, array, 0.0, None, array)
@@ -69,8 +73,9 @@ class History:
 
     def fits(self, state: dict[str, np.ndarray]) -> bool:
         """Are these snapshots of the same nodes, chunks and hops?"""
-        return (np.array_equal(state.get("ids"), self.graph.local.ids)
-                and np.array_equal(state.get("chunks"), self.graph.chunks)
+        return ({"ids", "chunks"} <= set(state)
+                and np.array_equal(state["ids"], self.graph.local.ids)
+                and np.array_equal(state["chunks"], self.graph.chunks)
                 and all(name in state and state[name].shape == array.shape
                         for name, array in self._arrays().items()))
 

@@ -6,8 +6,8 @@ begins, and chunk after chunk is replaced by current rows: an earlier chunk supp
 a later one what it was. Going back, gradients of chunks that come later in the reversed order are
 zero, or those of the last epoch.
 
-With several partitions the boundary rows of a chunk travel among them as soon as the chunk is
-complete: the partition strategy's exchange, a chunk at a time.
+With several partitions the halo exchange of a chunk starts as soon as the chunk is complete: the
+partition strategy's exchange, a chunk at a time.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from hpcgcn.parallel.layers.matrices import ChunkedGraph
 
 
 class ChunkHalo:
-    """The exchanges of one hop and direction, one a chunk."""
+    """The exchanges of one hop and direction, one per chunk."""
 
     def __init__(self, graph: ChunkedGraph, width: int, policy: Policy, direction: str, seed: int,
                  hop: int):
         self.graph, self.direction = graph, direction
-        self.pending = set()
+        self.pending: set[int] = set()               # chunks whose messages are in flight
         self.slices = [graph.halo_slices(chunk) for chunk in range(graph.n_chunks)]
         self.send_rows = [[graph.backend.from_host(neighbour.send_rows[sent])
                            for neighbour, sent, _ in slices] for slices in self.slices]
@@ -62,7 +62,7 @@ class ChunkHalo:
         self.exchanges[chunk].start(x, epoch)
         self.pending.add(chunk)
 
-    def land_values(self, chunk: int, halo):
+    def receive_values(self, chunk: int, halo):
         """Wait for a chunk's rows and put them where the sparse product reads them."""
         if chunk not in self.pending:
             return
@@ -109,7 +109,7 @@ class ForwardHop:
             self._multiply(rows, 0, self.x, False)
             self.progress.progress()
         for read in np.flatnonzero(graph.reads[chunk]) if exact else [chunk]:
-            self.halo.land_values(int(read), self.halo_array)
+            self.halo.receive_values(int(read), self.halo_array)
         for rows in blocks:
             self._multiply(rows, 1, self.halo_array, True)
             self.progress.progress()
@@ -138,8 +138,8 @@ class BackwardHop:
         matrices = graph.exact_backward if exact else graph.backward
         blocks = row_blocks(*graph.rows(chunk), self.dx.shape[1])
         if self.halo:
-            for _, _, rows in self.halo.slices[chunk]:
-                self._multiply(matrices, 1, (rows.start, rows.stop), self.halo_gradient, False)
+            for _, _, halo in self.halo.slices[chunk]:
+                self._multiply(matrices, 1, (halo.start, halo.stop), self.halo_gradient, False)
             self.halo.start(chunk, self.halo_gradient, context.epoch)
         for rows in blocks:
             self._multiply(matrices, 0, rows, self.dx, self.adds)

@@ -19,6 +19,9 @@ class NoLink:
 
     exchanges = ()
 
+    def __init__(self):
+        self._waiting: deque[int] = deque()
+
     def begin(self, order: list[int], epoch: int):
         """Announce the order of the chunks of a pass."""
         self._waiting = deque(order)
@@ -55,7 +58,8 @@ class StageLink:
                                 layer=layer, receive_arrays=[array[:0]]) for array in arrays]
                       for _ in range(SLOTS)]
         self._turn = 0
-        self._waiting, self._expected = deque(), deque()
+        self._waiting: deque[int] = deque()                  # chunks that are still to come
+        self._expected: deque[tuple[int, list[Exchange]]] = deque()      # those with a slot
 
     @property
     def exchanges(self) -> list[Exchange]:

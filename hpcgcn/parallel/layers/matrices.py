@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from hpcgcn.graph.csr import row_numbers
+from hpcgcn.mpi.halo import Neighbour
 from hpcgcn.parallel.aggregation import scales
 from hpcgcn.parallel.local_graph import LocalGraph, Structure
 
@@ -15,12 +16,13 @@ def split(structure: Structure, row_chunk: np.ndarray,
     """(entries within a chunk, entries across chunks)."""
     rows = row_numbers(structure.indptr)
     within = row_chunk[rows] == column_chunk[structure.indices]
-    parts = []
-    for chosen in (within, ~within):
+
+    def entries(chosen: np.ndarray) -> Structure:
         counts = np.bincount(rows[chosen], minlength=structure.n_rows)
         indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        parts.append(Structure(indptr, structure.indices[chosen], structure.n_columns))
-    return tuple(parts)
+        return Structure(indptr, structure.indices[chosen], structure.n_columns)
+
+    return entries(within), entries(~within)
 
 
 def count_entries(structure: Structure, row_chunk: np.ndarray, column_chunk: np.ndarray,
@@ -86,15 +88,15 @@ class ChunkedGraph:
         """Local rows of a chunk."""
         return int(self.chunks[chunk]), int(self.chunks[chunk + 1])
 
-    def halo_slices(self, chunk: int) -> list[tuple[object, slice, slice]]:
+    def halo_slices(self, chunk: int) -> list[tuple[Neighbour, slice, slice]]:
         """(neighbour, which of its send_rows, which halo rows) of a chunk: both are sorted by
         chunk."""
-        found = []
+        slices = []
         start, stop = self.rows(chunk)
         for neighbour in self.local.plan.neighbours:
             sent = slice(*np.searchsorted(neighbour.send_rows, (start, stop)))
             halo_chunks = self.halo_chunk[neighbour.halo]
             first, last = np.searchsorted(halo_chunks, (chunk, chunk + 1)) + neighbour.halo.start
             if sent.stop > sent.start or last > first:
-                found.append((neighbour, sent, slice(int(first), int(last))))
-        return found
+                slices.append((neighbour, sent, slice(int(first), int(last))))
+        return slices

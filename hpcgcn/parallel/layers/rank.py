@@ -3,8 +3,11 @@ partitions, and history."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
+from typing import Any
 
+from hpcgcn.exchange.exchange import Exchange
 from hpcgcn.exchange.types import Policy
 from hpcgcn.nn.models import Model
 from hpcgcn.parallel.aggregation import Aggregations, gathers_gradient
@@ -30,13 +33,17 @@ class PipelineRank(Aggregations):
                                                                       plan)
         self.policies, self.plain, self.settings, self.seed = policies, plain, settings, seed
         self.role = f"stage {grid.stage + 1}" if grid.n_stages > 1 else "both"
-        self.exchanges, self.halos, self.links = [], [], []
+        self.exchanges: list[tuple[int, str, Exchange]] = []
+        self.halos: list[ChunkHalo] = []
+        self.links: list[StageLink] = []
         self._make_hops(progress)
         self._make_links()
 
     # -- set-up ------------------------------------------------------------------------------------
     def _make_hops(self, progress):
-        forward, evaluation, backward = [], [], []
+        forward: list[ForwardHop] = []
+        evaluation: list[ForwardHop] = []
+        backward: list[BackwardHop | None] = []
         settings = self.settings
         self.history = (History(self.graph, settings.history_hold, not settings.zeroes_gradients)
                         if settings.keeps_history else None)
@@ -117,14 +124,15 @@ class PipelineRank(Aggregations):
         return sum(entries * hop.source.width * (1 + gathers_gradient(hop))
                    for hop in self.plan.hops)
 
-    def named_exchanges(self) -> dict:
+    def named_exchanges(self) -> dict[str, Any]:
         """All that the next epoch may depend on, by name."""
-        found, counts = {"history": self.history} if self.history else {}, {}
+        named: dict[str, Any] = {"history": self.history} if self.history else {}
+        counts: Counter[str] = Counter()
         for hop, direction, exchange in self.exchanges:
             stem = f"{hop}.{direction}"
-            counts[stem] = counts.get(stem, -1) + 1
-            found[f"{stem}.{counts[stem]}"] = exchange
-        return found
+            named[f"{stem}.{counts[stem]}"] = exchange
+            counts[stem] += 1
+        return named
 
     def close(self):
         """Take in what is in flight and free the persistent requests."""

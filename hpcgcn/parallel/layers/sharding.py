@@ -26,9 +26,9 @@ class Staged(Replicated):
 
     def whole(self, array) -> np.ndarray | None:
         host = np.ascontiguousarray(self.parameters.backend.to_host(array))
-        found = np.empty(self.size, host.dtype) if self.grid.first else None
-        self.grid.stages.comm.Gatherv(host, (found, self.sizes) if self.grid.first else None)
-        return found
+        whole = np.empty(self.size, host.dtype) if self.grid.first else None
+        self.grid.stages.comm.Gatherv(host, (whole, self.sizes) if self.grid.first else None)
+        return whole
 
     def own(self, array: np.ndarray) -> np.ndarray:
         return array[self.parameters.offset:self.parameters.offset + self.parameters.size]

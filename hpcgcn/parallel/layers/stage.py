@@ -26,7 +26,8 @@ class Stage:
         return len(self.plan.hops)
 
     def _blocks(self, chunk: int):
-        return row_blocks(*self.graph.rows(chunk), self.width)
+        start, stop = self.graph.rows(chunk)
+        return row_blocks(start, stop, self.width)
 
     def run_forward(self, schedule: ChunkSchedule, context: PassContext, inbound, outbound,
                     exact: bool, on_leaving=None):

@@ -1,5 +1,4 @@
-"""The graph cut into parts, one a rank: boundary rows travel, and interior rows are worked on
-meanwhile.
+"""The graph cut into parts, one per rank: the halo exchange overlaps with work on interior rows.
 
 Forward: start the messages; interior rows whole (aggregated here, updated by the caller); the
 boundary rows' local part; wait; add the halo's part. Backward: the halo's gradients first, start;
@@ -49,7 +48,7 @@ class PartitionedMatrices:
         self.inner = matrix(local.inner, rows, columns)
         self.outer = matrix(local.outer, boundary_rows, halo_columns)  # (n_boundary, n_halo)
         self.transposes = transposes(local.inner_t, local.outer_t)
-        # The loss has no gradient at other nodes than those it looks at.
+        # The loss has a gradient at training nodes only.
         self.transposes_of_loss = transposes(
             local.inner_t.with_columns(local.trains), local.outer_t.with_columns(
                 local.trains[self.n_interior:])) if for_loss else self.transposes
@@ -169,7 +168,7 @@ class HaloBackward(Aggregation):
 
 
 class HaloAggregations(Aggregations):
-    """One exchange a hop and direction.
+    """One exchange per hop and direction.
 
     `policies(hop, direction)` gives the Policy of training's exchanges.
     """
@@ -181,12 +180,15 @@ class HaloAggregations(Aggregations):
         self.matrices = PartitionedMatrices(backend, local, model.shape.normalisation, for_loss)
         self.seed, self.blocking = seed, blocking
         self.stores = GatherStores(backend, precision)
-        self.exchanges = []
-        self.forward = [self._forward(hop, policies(hop.number, "forward")) for hop in model.hops]
-        self.backward = [self._backward(hop, policies(hop.number, "backward"))
-                         if gathers_gradient(hop) else None for hop in model.hops]
-        self.evaluation = [self._evaluation(hop, training, plain)
-                           for hop, training in zip(model.hops, self.forward)]
+        self.exchanges: list[tuple[int, str, Exchange]] = []
+        self.forward: list[HaloForward] = [self._forward(hop, policies(hop.number, "forward"))
+                                           for hop in model.hops]
+        self.backward: list[HaloBackward | None] = [
+            self._backward(hop, policies(hop.number, "backward"))
+            if gathers_gradient(hop) else None for hop in model.hops]
+        self.evaluation: list[HaloForward] = [
+            self._evaluation(hop, training, plain)
+            for hop, training in zip(model.hops, self.forward)]
         inside, outside = self.matrices.n_train
         inner, inner_idle = split_blocks(0, inside, local.n_interior, model.shape.hidden)
         outer, outer_idle = split_blocks(local.n_interior, outside, local.n_owned,
@@ -224,6 +226,6 @@ class HaloAggregations(Aggregations):
 
     def close(self):
         """Take in what is in flight and free the persistent requests."""
-        for aggregation in {id(a): a
-                            for a in self.forward + self.backward + self.evaluation if a}.values():
+        made = (*self.forward, *self.backward, *self.evaluation)
+        for aggregation in {id(a): a for a in made if a is not None}.values():
             aggregation.exchange.close()

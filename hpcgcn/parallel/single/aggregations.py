@@ -69,7 +69,8 @@ class WholeAggregations(Aggregations):
                                     reuse(backward), n, matrix.nnz)
 
         self.forward = [there(hop) for hop in model.hops]
-        self.backward = [back(hop) if gathers_gradient(hop) else None for hop in model.hops]
+        self.backward: list[WholeAggregation | None] = [
+            back(hop) if gathers_gradient(hop) else None for hop in model.hops]
         self.evaluation = self.forward
         used, idle = split_blocks(0, local.n_train[0] if for_loss else n, n, max(shape.hidden, 1))
         self.blocks, self.idle_blocks = used + idle, frozenset(idle)
