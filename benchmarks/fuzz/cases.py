@@ -12,7 +12,6 @@ import traceback
 from dataclasses import asdict, dataclass, field
 
 from fuzz import sandbox, uses
-from fuzz.change_files import change_case
 from fuzz.kinds import KINDS
 
 MOST_BYTES = 1 << 30  # of memory that a case may take
@@ -83,7 +82,7 @@ def make_case(sound: str, folder: str, seed: int, kind_name: str, number: int) -
     variety = rng.choice(sorted(os.listdir(origin)))
     shutil.copytree(os.path.join(origin, variety), folder)
     # Some cases are left sound: if those were refused, nothing would be tried in earnest.
-    changes = change_case(rng, folder, kind.files) if rng.random() > 0.01 else "nothing"
+    changes = kind.change(rng, folder, kind.files) if rng.random() > 0.01 else "nothing"
     return f"{variety}: {changes}"
 
 

@@ -43,6 +43,23 @@ def change_case(rng: random.Random, folder: str, patterns: tuple[str, ...]) -> s
     return "; ".join(done)
 
 
+def flip_one_bit(rng: random.Random, folder: str, patterns: tuple[str, ...]) -> str:
+    """One bit of one of the files, any of them as likely as any other."""
+    paths = sorted(path for pattern in patterns
+                   for path in glob.glob(os.path.join(folder, pattern)))
+    bit = rng.randrange(8 * sum(map(os.path.getsize, paths)))
+    for path in paths:
+        if bit < 8 * os.path.getsize(path):
+            break
+        bit -= 8 * os.path.getsize(path)
+    with open(path, "r+b") as file:
+        file.seek(bit // 8)
+        byte = file.read(1)[0]
+        file.seek(bit // 8)
+        file.write(bytes([byte ^ 1 << bit % 8]))
+    return f"{os.path.relpath(path, folder)}: bit {bit}"
+
+
 def change_file(rng: random.Random, path: str, by_bytes: bool = False) -> str:
     """Damage one file, by what it is or by its bytes."""
     if path.endswith(".h5") and not by_bytes and rng.random() < 0.75:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fuzz import sound_files, uses
+from fuzz.change_files import change_case, flip_one_bit
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,7 @@ class Kind:
     files: tuple[str, ...]
     use: Callable[[str, str], None]
     shared: str = ""  # kinds that name the same sound files make them once
+    change: Callable[..., str] = change_case  # (rng, folder, files) -> what was done
 
 
 _TABLES = ("data/**/*",)
@@ -25,6 +27,8 @@ KINDS = {
     "graph": Kind(sound_files.graphs, ("g.h5",), uses.graph),
     "partition": Kind(sound_files.partitions, ("g.h5",), uses.partition),
     "checkpoint": Kind(sound_files.runs, ("run/checkpoints/*/*.h5",), uses.checkpoint, "runs"),
+    "checkpoint-bit": Kind(sound_files.runs, ("run/checkpoints/*/*.h5",), uses.checkpoint, "runs",
+                           flip_one_bit),
     "run": Kind(sound_files.runs, ("run/*.*", "run/*.*", "run/checkpoints/*/*"), uses.run_folder,
                 "runs"),
     "predictions": Kind(sound_files.predictions, ("p.h5",), uses.predictions),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 
 import numpy as np
 
@@ -18,10 +19,15 @@ from hpcgcn.graph.csr import csr_from_edges
 from hpcgcn.graph.data import TEST, TRAIN, VAL, Graph, SparseRows
 from hpcgcn.graph.divide import divide
 from hpcgcn.graph.store import write_graph
+from hpcgcn.train import checkpoint
 
 N_NODES, N_FEATURES, N_CLASSES = 30, 5, 3
 TRAIN_FLAGS = ["--epochs", "2", "--hidden", "4", "--layers", "2", "--threads", "1", "--quiet",
                "--stall-timeout", "0", "--eval-every", "1"]
+
+
+RESUMED_EPOCHS = 3
+RESUME_FLAGS = [*TRAIN_FLAGS, "--epochs", str(RESUMED_EPOCHS), "--name", "run", "--resume", "auto"]
 
 
 def small_graph(seed: int = 0, directed: bool = False, **changes) -> Graph:
@@ -113,6 +119,28 @@ def runs(folder: str):
         ):
             _command("predict", os.path.join(place, saved), os.path.join(place, "g.h5"), "-o",
                      os.path.join(place, f"saved-{number}.h5"), "--what", "logits")
+        # And where training leads from either of them, or from the start.
+        for kept in ((1, 2), (1,), ()):
+            np.save(os.path.join(place, f"resumed-{len(kept)}.npy"),
+                    _resumed(place, flags[1], kept))
+
+
+def _resumed(place: str, model: str, kept: tuple[int, ...]) -> np.ndarray:
+    """The parameters of a run that goes on from the newest of these checkpoints."""
+    with tempfile.TemporaryDirectory() as copy:
+        run = os.path.join(copy, "run")
+        shutil.copytree(os.path.join(place, "run"), run)
+        for epochs in {1, 2} - set(kept):
+            shutil.rmtree(os.path.join(run, "checkpoints", f"epoch-{epochs:06d}"))
+        _command("train", os.path.join(place, "g.h5"), *RESUME_FLAGS, "--model", model, "--output",
+                 copy)
+        return parameters_after(run)
+
+
+def parameters_after(run: str) -> np.ndarray:
+    """The parameters of a resumed run, when its last epoch is done."""
+    path = os.path.join(run, "checkpoints", f"epoch-{RESUMED_EPOCHS:06d}")
+    return checkpoint.load(path).parameters
 
 
 def predictions(folder: str):

@@ -18,7 +18,13 @@ import unicodedata
 import numpy as np
 
 from fuzz.change_hdf5 import FITTED
-from fuzz.sound_files import N_CLASSES, N_FEATURES, TRAIN_FLAGS
+from fuzz.sound_files import (
+    N_CLASSES,
+    N_FEATURES,
+    RESUME_FLAGS,
+    TRAIN_FLAGS,
+    parameters_after,
+)
 
 MOST_MESSAGE = 2000  # characters
 
@@ -112,7 +118,7 @@ def train_and_predict(folder: str, path: str, changes: str):
 
 def partition(folder: str, changes: str):
     from hpcgcn.errors import HpcgcnError
-    from hpcgcn.graph.store import read_graph, read_part
+    from hpcgcn.graph.store import read_graph, read_part, write_graph
 
     path = os.path.join(folder, "g.h5")
     head = info(path, changes)
@@ -125,6 +131,11 @@ def partition(folder: str, changes: str):
             raise Refused(str(error)) from None
         if head["n_parts"] == 1 and head["split_counts"][0]["train"]:
             train_and_predict(folder, path, changes)
+        elif head["split_counts"][0]["train"]:
+            # One process stands for the ranks: what the parts hold, as one graph.
+            whole = os.path.join(folder, "whole.h5")
+            write_graph(whole, read_graph(path))
+            train_and_predict(folder, whole, changes)
 
 
 # -- runs ------------------------------------------------------------------------------------------
@@ -149,12 +160,23 @@ def checkpoint(folder: str, changes: str):
             hpcgcn(*arguments)
         except Refused as error:
             refused.append(f"{arguments[0]}: {error}")
-    if os.path.exists(logits) and FITTED not in changes and not _as_saved(folder, logits):
-        raise Contradiction("predict: other logits than those of any checkpoint")
+    if FITTED not in changes:
+        if os.path.exists(logits) and not _as_saved(folder, logits):
+            raise Contradiction("predict: other logits than those of any checkpoint")
+        if not any(words.startswith("train") for words in refused):
+            _check_resumed(folder, run)
     if refused and verdicts and all(verdicts.values()):
         raise Contradiction(f"info says sound: {refused[0]}")
     if refused:
         raise Refused(refused[0])
+
+
+def _check_resumed(folder: str, run: str):
+    """Training goes on to where it would have led without the damage."""
+    found = parameters_after(run)
+    if not any(np.array_equal(found, np.load(known))
+               for known in glob.glob(os.path.join(folder, "resumed-*.npy"))):
+        raise Contradiction("train: other parameters than from any checkpoint without damage")
 
 
 def _as_saved(folder: str, logits: str) -> bool:
@@ -181,10 +203,7 @@ def resume_flags(run: str) -> list[str]:
         model = read_toml(os.path.join(run, "config.toml")).get("model", "gcn")
     except Exception:  # noqa: BLE001 - the commands will say it
         model = "gcn"
-    flags = TRAIN_FLAGS.copy()
-    flags[flags.index("--epochs") + 1] = "3"
-    return [*flags, "--model", model, "--output", os.path.dirname(run), "--name", "run", "--resume",
-            "auto"]
+    return [*RESUME_FLAGS, "--model", model, "--output", os.path.dirname(run)]
 
 
 def run_folder(folder: str, changes: str):

@@ -9,6 +9,15 @@ import numpy as np
 
 from hpcgcn import philox
 
+# No training that converges comes near it. Products of larger ones leave the range of float32 after
+# a few layers, whatever the graph.
+LARGEST_PARAMETER = 1e6
+
+
+def are_usable(values: np.ndarray) -> bool:
+    """Are all of them numbers that a model can be computed with?"""
+    return bool((np.abs(values) <= LARGEST_PARAMETER).all())     # NaN is not
+
 
 @dataclass
 class Spec:
@@ -98,6 +107,15 @@ def initial_value(spec: Spec, seed: int, number: int) -> np.ndarray:
     limit = np.sqrt(6.0 / (spec.shape[0] + spec.shape[1]))
     draws = philox.uniform(philox.key(seed, 0, number, philox.INIT), spec.size)
     return ((2.0 * draws - 1.0) * limit).reshape(spec.shape)
+
+
+def moments_agree(m: np.ndarray, v: np.ndarray) -> bool:
+    """Can these be Adam's moments of any gradients?
+
+    By Cauchy and Schwarz m is at most 7.3 times the root of v with the decay rates 0.9 and 0.999:
+    (1 - b1) / sqrt((1 - b2) (1 - b1 * b1 / b2)). Squares of less than 1e-22 are 0 in float32.
+    """
+    return bool((np.abs(m) <= 8.0 * np.sqrt(v) + 1e-18).all())
 
 
 class Adam:

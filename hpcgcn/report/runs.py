@@ -172,7 +172,8 @@ def _read_metrics(path: str, notes: list[str]) -> dict[str, list]:
         raise FileError(f"cannot read {path}: {error.strerror}") from None
     complete, newline, rest = text.rpartition("\n")
     reader = csv.DictReader(io.StringIO(complete + newline))
-    missing = [name for name in NEEDED if name not in (reader.fieldnames or [])]
+    names = _names(reader)
+    missing = [name for name in NEEDED if name not in names]
     if missing:
         raise FileError(f"{path} is not the metrics of a run: its first line does not name "
                         f"{', '.join(missing)}")
@@ -194,7 +195,15 @@ def _read_metrics(path: str, notes: list[str]) -> dict[str, list]:
         notes.append("no evaluation yet: only the loss can be shown")
     if not usable:
         notes.append("no epoch is complete yet")
-    return {name: [row.get(name) for row in usable] for name in reader.fieldnames}
+    return {name: [row.get(name) for row in usable] for name in names}
+
+
+def _names(reader: csv.DictReader) -> list[str]:
+    """The columns of a table; none if its first line is no line of a table."""
+    try:
+        return list(reader.fieldnames or [])
+    except csv.Error:
+        return []
 
 
 def _rows(reader: csv.DictReader) -> Iterator[dict | None]:

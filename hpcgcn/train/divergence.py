@@ -6,6 +6,11 @@ import numpy as np
 
 from hpcgcn.errors import DivergedError
 from hpcgcn.mpi.world import all_true
+from hpcgcn.nn.parameters import LARGEST_PARAMETER, are_usable
+
+# Around what computes: losses, outputs and parameters are looked at instead, and no warning of
+# NumPy about a line of ours reaches the user.
+quiet_overflow = np.errstate(all="ignore")
 
 SMALL_RANGE = {"fp16": float(np.finfo(np.float16).max)}   # {codec: the largest number it can send}
 
@@ -26,6 +31,14 @@ def explain_divergence(trainer, loss: float) -> DivergedError:
     return DivergedError(
         f"the loss is {loss} in epoch {epoch}: training diverged; lower lr (now {config.lr:g}), or "
         f"limit the gradient with clip (now {config.clip:g})")
+
+
+def check_parameters(values: np.ndarray, epoch: int):
+    """Refuse to keep what could not be read back."""
+    if not are_usable(values):
+        raise DivergedError(
+            f"parameters after epoch {epoch} are NaN or above {LARGEST_PARAMETER:g}: training "
+            "diverged; lower lr, or limit the gradient with clip")
 
 
 def _exact_is_finite(trainer) -> bool:

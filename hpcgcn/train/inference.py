@@ -18,6 +18,7 @@ from hpcgcn.nn.models import parameter_specs
 from hpcgcn.nn.parameters import Parameters
 from hpcgcn.parallel import make_strategy, strategy_name, strategy_named
 from hpcgcn.train import checkpoint
+from hpcgcn.train.divergence import quiet_overflow
 from hpcgcn.train.predictions import predictions_replace, write_predictions
 from hpcgcn.train.run import open_backend
 from hpcgcn.train.scores import no_answer, rows_without_answer, scores
@@ -68,6 +69,7 @@ class TrainedModel:
         self.engine = strategy.make_engine(self.backend, self.part, shape, parameters,
                                            precompute=precomputes(config, self.part))
 
+    @quiet_overflow
     def logits(self) -> np.ndarray:
         """Of the local rows, in the engine's order."""
         return self.backend.to_host(self.engine.evaluate())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import os
 
@@ -73,8 +74,8 @@ def _rows_up_to(path: str, epochs_done: int) -> tuple[list[str], list[dict], str
     if not epochs_done:
         return [], [], ""
     columns, kept = [], {}
-    try:
-        with open(path, newline="", encoding="utf-8", errors="replace") as file:
+    with contextlib.suppress(OSError, csv.Error):        # what was read before counts
+        with _open_regular(path) as file:
             reader = csv.DictReader(file)
             columns = [name for name in reader.fieldnames or [] if name.isidentifier()]
             for row in reader:
@@ -82,12 +83,17 @@ def _rows_up_to(path: str, epochs_done: int) -> tuple[list[str], list[dict], str
                 whole = all(_number(row.get(name)) is not None for name in _NEEDED)
                 if whole and epoch in range(1, epochs_done + 1):
                     kept.setdefault(int(epoch), row)
-    except (OSError, csv.Error):
-        pass                                 # what was read so far counts
     missing = epochs_done - len(kept)
     note = (f"{path} is damaged: the rows of {missing} of {epochs_done} epochs are lost; training "
             "does not need them, but totals lack them") if missing else ""
     return columns, [kept[epoch] for epoch in sorted(kept)], note
+
+
+def _open_regular(path: str):
+    """A text to read; a pipe would be waited for."""
+    if not os.path.isfile(path):
+        raise FileNotFoundError(path)
+    return open(path, newline="", encoding="utf-8", errors="replace")
 
 
 def _number(text) -> float | None:

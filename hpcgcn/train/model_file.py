@@ -14,18 +14,25 @@ from hpcgcn.config import Config, make_config
 from hpcgcn.errors import HpcgcnError
 from hpcgcn.graph.datasets import read_array
 from hpcgcn.nn.models import Shape, parameter_specs
+from hpcgcn.nn.parameters import LARGEST_PARAMETER, are_usable, moments_agree
 
 Layout = dict[str, tuple[int, tuple[int, ...]]]
 
 
 def model_problems(file: h5py.File, facts: dict) -> Iterator[str]:
     """Values that training cannot go on from."""
-    for name in ("parameters", "m", "v", "best_parameters"):
-        if name in file and not np.isfinite(file[name][...]).all():
+    for name in ("parameters", "best_parameters"):
+        if name in file and not are_usable(file[name][...]):
+            yield (f"/{name} holds NaN or numbers above {LARGEST_PARAMETER:g}: training diverged; "
+                   "go on from an older checkpoint")
+    for name in ("m", "v"):
+        if not np.isfinite(file[name][...]).all():
             yield (f"/{name} holds NaN or infinity: training diverged; go on from an older "
                    "checkpoint")
     if (file["v"][...] < 0).any():
         yield "/v holds negative numbers, expected second moments"
+    elif not moments_agree(file["m"][...], file["v"][...]):
+        yield "/m and /v are not the two moments of the same gradients"
     rates = file["rate_state"][...]
     if len(rates) not in (0, 3) or np.isnan(rates).any() or not np.isfinite(rates[2:]).all():
         yield "/rate_state must be empty, or a rate, the best loss and the number of epochs since"

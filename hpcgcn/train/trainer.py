@@ -21,7 +21,7 @@ from hpcgcn.parallel import make_strategy
 from hpcgcn.train import checkpoint
 from hpcgcn.train.accounting import EpochLedger
 from hpcgcn.train.checkpoint import Best, Snapshot
-from hpcgcn.train.divergence import explain_divergence
+from hpcgcn.train.divergence import check_parameters, explain_divergence, quiet_overflow
 from hpcgcn.train.folder import RunFolder
 from hpcgcn.train.metrics import MetricsFile
 from hpcgcn.train.scores import scores
@@ -92,6 +92,7 @@ class Trainer:
                              engine.comm.size)
 
     # -- one epoch ---------------------------------------------------------------------------------
+    @quiet_overflow
     def run_epoch(self, stop_wanted: bool = False) -> tuple[float, bool, float]:
         """One step of training.
 
@@ -114,6 +115,7 @@ class Trainer:
         self.epoch += 1
         return loss, bool(agreed[1]), waited
 
+    @quiet_overflow
     def evaluate(self) -> dict[str, float]:
         """Exact scores of the three splits with the current parameters."""
         engine = self.evaluator
@@ -133,6 +135,8 @@ class Trainer:
         p, whole = self.parameters, self.owner.whole
         snapshot = Snapshot(self.epoch, whole(p.value), whole(p.m), whole(p.v), p.step, self.best,
                             self.rate.state(), self.comm.size, self.engine.labels.multilabel)
+        with collective_errors(self.comm):
+            check_parameters(snapshot.parameters, self.epoch)
         exchanges = {name: exchange.state()
                      for name, exchange in self.engine.aggregations.named_exchanges().items()}
         checkpoint.save(self.comm, folder.checkpoints, snapshot, self.owner.specs, exchanges,

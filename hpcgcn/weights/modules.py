@@ -8,6 +8,7 @@ import re
 import numpy as np
 
 from hpcgcn.errors import FileError
+from hpcgcn.nn.parameters import LARGEST_PARAMETER, are_usable
 from hpcgcn.weights.layouts import LAYERS, LINEAR
 
 # Longest first: what of a name belongs to the layer.
@@ -36,9 +37,10 @@ def checked(where: str, name: str, tensor: np.ndarray) -> np.ndarray:
                         "one or two dimensions")
     with np.errstate(over="ignore"):
         tensor = tensor.astype(np.float32)
-    if not np.isfinite(tensor).all():
-        raise FileError(f"{where}: the tensor {name!r} holds NaN, infinity or more than fits 32 "
-                        "bits; expected finite numbers")
+    if not are_usable(tensor):
+        raise FileError(f"{where}: the tensor {name!r} holds NaN, infinity or numbers above "
+                        f"{LARGEST_PARAMETER:g}, with which outputs overflow; expected weights of "
+                        "a model whose training converged")
     return tensor
 
 

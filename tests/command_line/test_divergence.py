@@ -67,3 +67,21 @@ def test_divergence_is_not_blamed_on_the_codec(folder):
                       "--eval-every", "0"], cwd=folder)
     assert done.code == 2 and "training diverged; lower lr (now 1e+38)" in done.stderr
     assert "overflowed" not in done.stderr
+
+
+def test_parameters_that_could_not_be_read_back_are_not_saved(folder):
+    """Without evaluation nobody looks at the outputs of the last step; parameters are looked at."""
+    for lr, code in (("1e5", 0), ("1e7", 2)):
+        done = launch(1, ["hpcgcn", "train", "g.h5", "--lr", lr, "--epochs", "1", "--eval-every",
+                          "0", "--name", lr], cwd=folder)
+        assert done.code == code, done.stderr
+    assert "parameters after epoch 1 are NaN or above 1e+06: training diverged" in done.stderr
+    assert not any((folder / "runs" / "1e7" / "checkpoints").glob("*"))
+
+
+@pytest.mark.parametrize("backend", ["native", "reference"])
+def test_no_warning_of_numpy_reaches_the_user(folder, backend):
+    done = launch(1, ["hpcgcn", "train", "g.h5", "--lr", "1e20", "--epochs", "5", "--backend",
+                      backend, "--layers", "4"], cwd=folder)
+    assert done.code == 2 and "training diverged" in done.stderr
+    assert "RuntimeWarning" not in done.stderr and len(done.stderr.splitlines()) == 1

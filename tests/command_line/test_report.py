@@ -241,6 +241,10 @@ def test_metrics_of_something_else_and_empty_ones_are_refused(tmp_path):
     (tmp_path / "a" / "metrics.csv").write_text("time,value\n1,2\n")
     with pytest.raises(FileError, match="does not name epoch, loss, seconds"):
         read_run(path)
+    # a quote that is not closed makes one field of the whole file
+    (tmp_path / "a" / "metrics.csv").write_text('epoch,"loss' + "x" * 200_000 + "\n1,2\n")
+    with pytest.raises(FileError, match="does not name epoch, loss, seconds"):
+        read_run(path)
     (tmp_path / "a" / "metrics.csv").write_text(",".join(COLUMNS) + "\n")
     with pytest.raises(FileError, match="no epoch is complete yet"):
         read_runs([path])

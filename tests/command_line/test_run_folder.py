@@ -208,6 +208,22 @@ def test_damaged_small_files_do_not_end_a_resume(here, capsys, caplog, name, dam
                                                    [1, 2, 3, 4, 5, 6])
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", ["metrics.csv", "summary.json", "choices.json", "config.toml",
+                                  "run.json"])
+def test_nobody_waits_for_a_pipe_in_the_place_of_a_file(here, capsys, name):
+    path = here / "runs" / "a" / name
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    for command in (["info", "runs/a"], ["evaluate", "runs/a", "g.h5"],
+                    ["report", "runs/a", "-o", "r.html"]):
+        assert main(command) in (0, 2)
+    # the next start does without it and writes it anew, or refuses it
+    code = train("g.h5", *SHORT, "--epochs", "6", "--resume", "auto")
+    assert code == 0 or code == 2 and path.is_fifo()
+    assert "Traceback" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["summary.json", "choices.json"])
 def test_a_folder_in_the_place_of_a_small_file(here, capsys, name):
     path = here / "runs" / "a" / name

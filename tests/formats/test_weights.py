@@ -244,6 +244,24 @@ def test_files_that_are_refused(tmp_path, graph_file, capsys):
         write_weights(path, "dgl", SHAPES["resgcn"], random_parameters(SHAPES["resgcn"]))
 
 
+@pytest.mark.parametrize("value,code", [(1e5, 0), (-2e6, 2), (1e30, 2), (np.inf, 2), (np.nan, 2)])
+def test_weights_that_overflow_are_refused_before_they_are_used(value, code, tmp_path, graph,
+                                                                graph_file, capsys):
+    path, run = tmp_path / "w.safetensors", tmp_path / "run"
+    shape = Shape("gcn", graph.n_features, graph.n_classes, 3, 4)
+    parameters = {name: np.full_like(array, value)
+                  for name, array in random_parameters(shape).items()}
+    write_weights(path, "pyg", shape, parameters)
+    assert main(["weights", "import", str(path), "-o", str(run)]) == code
+    assert run.exists() == (code == 0)
+    told = capsys.readouterr().err
+    assert ("holds NaN, infinity or numbers above 1e+06" in told) == (code == 2)
+    # what was called sound can be used
+    assert main(["predict", "--weights", str(path), str(graph_file), "-o",
+                 str(tmp_path / "p.h5")]) == code
+    assert "Warning" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("notes", [{}, {"alpha": "x", "lambda": "1", "self_loops": "yes"}, {
     "alpha": "1", "lambda": "1", "self_loops": "yes", "linear_layers": "0", "framework": "jax"}])
 def test_damaged_notes(tmp_path, capsys, notes):
