@@ -50,6 +50,7 @@ class Kind:
     latest = 2 / 3                       # share of the epochs after which it comes no more
     code_counts = True                   # does the exit code tell that the job is not done?
     words: tuple[str, ...] = ()          # that the job must say, beside the rank and its host
+    more_seconds = 0                     # that the end of the job may take, beside the bound
 
     def __init__(self, fault, folder: pathlib.Path, source: pathlib.Path):
         self.fault, self.folder, self.source = fault, folder, source
@@ -69,6 +70,10 @@ class Kind:
         """Does it meet a job on lab hosts? As the dice say, where both are possible."""
         drawn = rng.random() < 0.5
         return cls.needs_hosts or drawn and not cls.needs_memory
+
+    def relieve(self, job: Job) -> bool:
+        """Undo it under a job that goes on in spite of it; False if it is no such kind."""
+        return False
 
     def undo(self):
         """Undo it, as the user or the site would before the next start."""
@@ -98,10 +103,11 @@ class Stopped(Kind):
         os.kill(job.ranks()[self.fault.rank], signal.SIGSTOP)
 
     def unsaid(self, said):
-        # While MPI starts, ranks know of each other only through MPI: one that waited too long is
-        # ended, and named.
+        # A rank that is stopped before it has a watcher is known to nobody: one that waited for it
+        # is named.
         return ([] if self.fault.moment == "start"
-                and "Alarm clock" in said else super().unsaid(said))
+                and "for the job to start: another rank gives no sign of life" in said
+                else super().unsaid(said))
 
 
 class NoMemory(Kind):
@@ -183,7 +189,21 @@ class LinkCut(Kind):
 
 
 class LinkSlow(LinkCut):
-    """The link of a rank's host slows to a crawl."""
+    """The link of a rank's host slows to a crawl.
+
+    Small messages still get through in less than the stall limit: then the job is slow, not stuck,
+    and has to go on. It must end as if nothing had happened once the link is what it was.
+    """
+
+    # What the launcher tells its hosts at the end has to pass the same link.
+    more_seconds = 60
+
+    def relieve(self, job):
+        if "no progress" in job.output.read_text(errors="replace"):
+            return False
+        in_network(job.lab_process(), "tc", "qdisc", "del", "dev", host_of(self.fault.rank, True),
+                   "root")
+        return True
 
     def strike(self, job):
         with job.frozen():

@@ -20,6 +20,7 @@ import time
 
 from hpcgcn.mpi.heartbeat_folder import leave_folder, make_folder
 from hpcgcn.mpi.progress import Heartbeat
+from hpcgcn.mpi.start_watch import job_has_started
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +54,7 @@ class Watchdog:
             folder, self._sign = make_folder(self.output) if self.comm.rank == 0 else ("", None)
             of_ranks = self.comm.allgather((self.host, folder))
             self.hosts, self.folder = [host for host, _ in of_ranks], of_ranks[0][1]
+        job_has_started()
         if self.folder:
             self._write(0)
             self._thread.start()

@@ -16,6 +16,7 @@ from hpcgcn.errors import LAUNCHER_SECONDS, FileError, HpcgcnError
 from hpcgcn.logs import show_messages
 from hpcgcn.mpi import large
 from hpcgcn.mpi.launcher import SPEAKER_SECONDS, check_size, launched_rank
+from hpcgcn.mpi.start_watch import StartWatch, job_has_started
 
 log = logging.getLogger(__name__)
 
@@ -113,18 +114,19 @@ def run_ranks(function, *args, patience: float = 0.0) -> int:
     """Run a command's body on all ranks and return the exit code.
 
     An error that all ranks agree on is printed once, by rank 0. Anything else aborts all ranks at
-    once, because the others may be waiting for this one. While MPI starts or ends, a rank that
-    waits for the others for `patience` seconds is ended by an alarm, and its launcher says so: no
-    thread of Python runs then. 0 waits for ever.
+    once, because the others may be waiting for this one. If the body does not call
+    `job_has_started` within `patience` seconds, the job is ended with a line that names a rank.
+    While MPI ends, a rank that waits as long for the others is ended by an alarm, and its launcher
+    says so: no thread of Python runs then. 0 waits for ever.
     """
-    signal.alarm(math.ceil(patience))
-    comm = world()
-    signal.alarm(0)
-    show_messages(comm.rank)
-    try:
-        return _run_body(comm, function, *args)
-    finally:
-        signal.alarm(math.ceil(patience))
+    with StartWatch(patience):
+        comm = world()
+        show_messages(comm.rank)
+        try:
+            return _run_body(comm, function, *args)
+        finally:
+            job_has_started()
+            signal.alarm(math.ceil(patience))
 
 
 def _run_body(comm, function, *args) -> int:
