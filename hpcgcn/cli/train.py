@@ -25,7 +25,8 @@ def run(args) -> int:
     from hpcgcn.errors import ConfigError
     from hpcgcn.mpi.watchdog import START_PATIENCE
     from hpcgcn.mpi.world import run_ranks
-    _announce()
+    if not getattr(args, "quiet", False):
+        _announce()
     limit = FIELDS["stall_timeout"]
     try:
         seconds = checked(limit, getattr(args, "stall_timeout", limit.default), "the command line")

@@ -51,6 +51,7 @@ class Config(_Groups):
                                                     for key in own if key in values}))
         for name in GROUPS:
             getattr(self, name).check(self)
+        _note_renamed(settings, THE_SETTINGS, self)
 
     def replace(self, **changes) -> Config:
         """The same settings but for these.
@@ -82,9 +83,7 @@ RENAMED: dict[str, str] = {"ways": "partitions_per_stage"}
 def field_named(key: str, where: str) -> dataclasses.Field:
     """The field of a key written by a user; an unknown one is an error that names the nearest."""
     name = str(key).replace("-", "_")
-    if name in RENAMED:
-        log.info("'%s' in %s is now called '%s'", key, where, RENAMED[name])
-        name = RENAMED[name]
+    name = RENAMED.get(name, name)
     name = name if name in FIELDS else name.rstrip("_")
     if name not in FIELDS:
         near = difflib.get_close_matches(name[:100], FIELDS, n=1)
@@ -106,8 +105,22 @@ def make_config(given: dict | None = None, toml_path: str | None = None,
                 where: str = THE_SETTINGS) -> Config:
     """The effective settings from {key: value}, which `where` names, over an optional TOML file."""
     from hpcgcn.config.toml import read_toml
-    chosen = check_settings(read_toml(toml_path), toml_path) if toml_path else {}
-    return Config(**(chosen | check_settings(given or {}, where)))
+    sources = [(read_toml(toml_path), toml_path)] if toml_path else []
+    sources.append((given or {}, where))
+    chosen: dict[str, Any] = {}
+    for settings, place in sources:
+        chosen |= check_settings(settings, place)
+    config = Config(**chosen)
+    for settings, place in sources:
+        _note_renamed(settings, place, config)
+    return config
+
+
+def _note_renamed(given: dict, where: str, config: Config):
+    """Tell the new names of old keys; only now is it known whether anybody wants to hear it."""
+    for key in given:
+        if not config.quiet and (name := RENAMED.get(str(key).replace("-", "_"))):
+            log.info("'%s' in %s is now called '%s'", key, where, name)
 
 
 def _preset(method: str, chosen: dict) -> dict[str, Any]:

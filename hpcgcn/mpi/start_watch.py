@@ -8,6 +8,7 @@ know that they wait.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import select
@@ -21,6 +22,7 @@ from hpcgcn.mpi.launcher import launched_rank
 LOOK_SECONDS = 1.0
 FIRST_SECONDS = 3.0                  # the watcher of a stopped rank speaks before those that wait
 STAGGER_SECONDS, MOST_STAGGER = 0.5, 20.0
+DEAD_SECONDS = 0.3
 SPEAK_SECONDS = 1.0                  # launchers drop output when a rank ends
 
 
@@ -63,6 +65,8 @@ class StartWatch:
         """End the watcher."""
         signal.alarm(0)
         if self._sign >= 0:
+            with contextlib.suppress(OSError):   # the watcher may have been ended
+                os.write(self._sign, b".")       # without this, the rank has died
             os.close(self._sign)
         if self._watcher:
             os.waitpid(self._watcher, 0)
@@ -74,6 +78,7 @@ class StartWatch:
             rank, where = os.getppid(), f"rank {self._rank} on host {socket.gethostname()}"
             began = time.monotonic()
             if _went_on(sign, self.seconds):
+                self._tell_if_dead(sign, where)
                 return
             late = FIRST_SECONDS + min(STAGGER_SECONDS * int(self._rank), MOST_STAGGER)
             limit, stopped = time.monotonic() + late, 0
@@ -91,6 +96,17 @@ class StartWatch:
                 os.kill(rank, signal.SIGKILL)
         finally:
             os._exit(0)                      # nothing of the rank's own end is done here
+
+
+    @staticmethod
+    def _tell_if_dead(sign: int, where: str):
+        """Launchers do not always name a rank that dies so early.
+
+        Those that its launcher ends because of it have their watchers ended with them meanwhile.
+        """
+        if not os.read(sign, 1):
+            time.sleep(DEAD_SECONDS)
+            _say(f"{where} died while the job started (killed, out of memory, or MPI gave up)")
 
 
 def _went_on(sign: int, seconds: float) -> bool:

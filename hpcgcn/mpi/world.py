@@ -129,6 +129,12 @@ def run_ranks(function, *args, patience: float = 0.0) -> int:
             signal.alarm(math.ceil(patience))
 
 
+def _abort(comm, code: int):
+    """End all ranks; what is wrong has been said."""
+    job_has_started()
+    comm.Abort(code)
+
+
 def _run_body(comm, function, *args) -> int:
     try:
         return function(comm, *args)
@@ -138,19 +144,19 @@ def _run_body(comm, function, *args) -> int:
             log.error("%s", f"{error} [{here(comm)}]" if alone else error)
         if alone:
             time.sleep(LAUNCHER_SECONDS)
-            comm.Abort(error.exit_code)
+            _abort(comm, error.exit_code)
         if comm.size > 1:
             comm.Barrier()               # rank 0 has written its message
             time.sleep(LAUNCHER_SECONDS)
         return error.exit_code
     except KeyboardInterrupt:
-        comm.Abort(130)
+        _abort(comm, 130)
     except MemoryError as error:
         log.error("%s is out of memory (%s): start more ranks on more hosts, or fewer on each; "
                   "--resume auto goes on from the last checkpoint", here(comm),
                   error or "no more to be had")
-        comm.Abort(1)
+        _abort(comm, 1)
     except BaseException:                # noqa: BLE001 - the other ranks must not be left waiting
         log.error("%s failed:\n%s", here(comm), traceback.format_exc())
-        comm.Abort(1)
+        _abort(comm, 1)
     return 1

@@ -18,6 +18,7 @@ from hpcgcn.files.marker import MARKER, has_marker, read_marker
 from hpcgcn.graph.data import Graph
 from hpcgcn.graph.header import header
 from hpcgcn.nn.models import Shape
+from hpcgcn.train.checkpoint import checkpoint_folders
 from hpcgcn.train.folder import RunFolder, run_name
 from hpcgcn.train.lock import LockHolder
 
@@ -52,8 +53,7 @@ def decide(config: Config, source, lock: LockHolder) -> Start:
             raise ConfigError(_taken(path))
         return _new(_numbered(path), config, graph, shape)
     if not has_marker(path):
-        raise ConfigError(f"{path} is there already and is not a run ({MARKER} is missing), so "
-                          "nothing in it is touched: choose another --name or --output")
+        raise ConfigError(_unmarked(path))
     lock.take(path)
     marker, start = read_marker(path), Start(path, "overwrite", graph, shape)
     if config.resume != "never":
@@ -98,8 +98,19 @@ def _taken(path: str) -> str:
     if has_marker(path):
         return (f"{path} holds a run already: continue it with --resume, choose another --name, "
                 "or give --overwrite")
-    return (f"{path} is there already and is not a run ({MARKER} is missing): choose another "
-            "--name or --output")
+    return _unmarked(path)
+
+
+def _unmarked(path: str) -> str:
+    """Why a folder is left alone."""
+    if checkpoint_folders(os.path.join(path, "checkpoints")):
+        return (f"{path} has checkpoints, but no {MARKER}: it can be evaluated, but not gone on "
+                f"with, because which graph it is of and which files are its own is not known; "
+                f"restore {MARKER} from a copy, or go on from its weights: `hpcgcn weights export "
+                f"{path} -o w.safetensors`, `hpcgcn weights import w.safetensors -o {path}-2`, and "
+                f"train with --resume --name {os.path.basename(path)}-2")
+    return (f"{path} is there already and is not a run ({MARKER} is missing), so nothing in it is "
+            "touched: choose another --name or --output")
 
 
 def _numbered(path: str) -> str:

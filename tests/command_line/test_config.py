@@ -202,6 +202,17 @@ def test_old_names_are_understood_with_a_note(old, caplog):
     assert f"'{old}' in here is now called '{RENAMED[old]}'" in caplog.text
 
 
+@pytest.mark.parametrize("old", RENAMED)
+def test_quiet_runs_are_not_told_of_old_names(old, caplog, tmp_path):
+    value = FIELDS[RENAMED[old]].default
+    (tmp_path / "quiet.toml").write_text(f"{old} = {value}\nquiet = true\n")
+    with caplog.at_level("INFO", "hpcgcn"):
+        make_config({old: value, "quiet": True})
+        make_config(toml_path=str(tmp_path / "quiet.toml"))
+        Config(**{old: value, "quiet": True})
+    assert caplog.text == ""
+
+
 def test_settings_load_neither_mpi_nor_numpy():
     code = ("import sys, hpcgcn.config; print([m for m in ('mpi4py', 'numpy', 'scipy', 'h5py') "
             "if m in sys.modules])")

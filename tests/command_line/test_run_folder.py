@@ -150,6 +150,21 @@ def test_a_link_in_the_place_of_a_file_of_the_run_is_refused(here, capsys, name)
     assert (here / "moved").read_bytes() == held and "Traceback" not in capsys.readouterr().err
 
 
+def test_a_run_without_its_marker_can_be_evaluated_and_gone_on_from_by_its_weights(here, capsys):
+    os.unlink(here / "runs" / "a" / "run.json")
+    before = contents(here)
+    for flags in (["--resume", "auto"], ["--overwrite"], []):
+        assert train("g.h5", *SHORT, *flags) == 2
+        message = capsys.readouterr().err
+        assert "has checkpoints, but no run.json: it can be evaluated, but not gone on" in message
+    assert contents(here) == before
+    assert main(["evaluate", "runs/a", "g.h5"]) == 0
+    # the commands that the message tells
+    assert main(["weights", "export", "runs/a", "-o", "w.safetensors"]) == 0
+    assert main(["weights", "import", "w.safetensors", "-o", "runs/a-2"]) == 0
+    assert train("g.h5", *SHORT, "--name", "a-2", "--epochs", "6", "--resume", "must") == 0
+
+
 # -- resume ---------------------------------------------------------------------------------------
 
 def test_a_finished_run_is_left_as_it_was_and_says_what_was_not_used(here, caplog):

@@ -50,6 +50,13 @@ def test_a_start_in_time_leaves_nothing(seconds, environment):
     assert not watcher or not os.path.exists(f"/proc/{watcher}")
 
 
-def test_the_watcher_ends_with_its_rank():
-    done = watched(30, "os.kill(os.getpid(), signal.SIGKILL)", OMPI_COMM_WORLD_RANK="0")
-    assert done.returncode == -signal.SIGKILL and done.stderr == ""
+def test_a_rank_that_dies_is_named_and_its_watcher_ends():
+    done = watched(30, "os.kill(os.getpid(), signal.SIGKILL)", OMPI_COMM_WORLD_RANK="2")
+    assert done.returncode == -signal.SIGKILL and done.stderr.count("\n") == 1
+    assert f"rank 2 on host {socket.gethostname()} died while the job started" in done.stderr
+
+
+@pytest.mark.parametrize("body", ["raise SystemExit(3)", "raise ValueError"])
+def test_an_end_by_itself_is_no_death(body):
+    done = watched(30, body, OMPI_COMM_WORLD_RANK="2")
+    assert done.returncode in (1, 3) and "died" not in done.stderr
