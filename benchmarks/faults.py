@@ -60,7 +60,7 @@ BOUND_SECONDS = STALL_SECONDS + 30  # from the fault to the end of the job; the 
 # while ranks read and set up, they have more patience with each other
 START_BOUND_SECONDS = 10 * STALL_SECONDS + 30
 RESUME_SECONDS = 120
-ATTEMPTS = 5                             # a fault that comes after the job's end is drawn again
+ATTEMPTS = 10                            # a fault that comes after the job's end is drawn again
 INSIDE = "HPCGCN_FAULTS_INSIDE"
 
 

@@ -11,6 +11,7 @@ from graphs import edges_graph, random_graph, sparse_features
 from hpcgcn.errors import FileError, GraphError
 from hpcgcn.files.h5 import atomic_h5
 from hpcgcn.files.replace import own_h5
+from hpcgcn.graph.checks import edge_problems
 from hpcgcn.graph.describe import describe
 from hpcgcn.graph.store import (
     header,
@@ -269,3 +270,21 @@ def test_a_link_is_not_followed(tmp_path):
     with pytest.raises(FileError, match="symbolic link"):
         write_graph(tmp_path / "link.h5", random_graph())
     assert (tmp_path / "link.h5").is_symlink() and not (tmp_path / "disk" / "g.h5").exists()
+
+
+def test_any_edge_that_is_there_one_way_only_is_noticed():
+    """Alone, and two of them, whichever they are."""
+    graph = random_graph(n_nodes=12, n_edges=30)
+    rows = np.repeat(np.arange(graph.n_nodes), np.diff(graph.indptr))
+
+    def problems(kept):
+        indptr = np.searchsorted(rows[kept], np.arange(graph.n_nodes + 1))
+        return list(edge_problems(indptr, graph.indices[kept], graph.n_nodes, symmetric=True))
+
+    everything = np.arange(len(rows))
+    assert problems(everything) == []
+    for one in everything:
+        for other in everything[one:]:
+            kept = np.setdiff1d(everything, [one, other])
+            back = (rows[one], graph.indices[one]) == (graph.indices[other], rows[other])
+            assert any("one way only" in text for text in problems(kept)) != back
