@@ -32,6 +32,9 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_name] = "1"
 
 
+EVERY = 1000                         # cases between two lines of a log
+
+
 def main() -> int:
     args = _arguments()
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -77,15 +80,27 @@ def _filled(table, outcomes, n_cases: int) -> bool:
     try:
         for outcome in outcomes:
             table.add(outcome)
-            if sys.stderr.isatty():
-                print(f"\r{table.n_done:,} of {n_cases:,} cases, {table.n_faults} faults", end="",
-                      file=sys.stderr)
+            _tell(table, outcome, n_cases)
         return True
     except KeyboardInterrupt:
         outcomes.close()  # ends the workers
         return False
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _tell(table, outcome, n_cases: int):
+    """How far it is: in place on a terminal, now and then in a log, where each fault is told,
+    too."""
+    words = f"{table.n_done:,} of {n_cases:,} cases, {table.n_faults} faults"
+    if sys.stderr.isatty():
+        print(f"\r{words}", end="", file=sys.stderr)
+        return
+    if table.is_fault(outcome):
+        print(f"{outcome.kind} {outcome.number} {outcome.outcome}: {outcome.where} | "
+              f"{outcome.changes[:120]} | {outcome.detail[:200]!r}", file=sys.stderr)
+    if table.n_done % EVERY == 0:
+        print(words, file=sys.stderr, flush=True)
 
 
 def make_sound_files(folder: str, chosen: list[str]):

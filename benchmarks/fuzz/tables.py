@@ -35,12 +35,17 @@ class Table:
     def n_faults(self) -> int:
         return sum(map(len, self.faults.values()))
 
+    @staticmethod
+    def is_fault(outcome: Outcome) -> bool:
+        """Is it an outcome that must not be?"""
+        return outcome.outcome not in _GOOD
+
     def add(self, outcome: Outcome):
         """Count one."""
         self.counts[outcome.kind][outcome.outcome] += 1
         self.slowest[outcome.kind] = max(self.slowest[outcome.kind], outcome.seconds)
         self.largest[outcome.kind] = max(self.largest[outcome.kind], outcome.peak)
-        if outcome.outcome not in _GOOD:
+        if self.is_fault(outcome):
             self.faults[outcome.kind, outcome.outcome, outcome.where].append(outcome)
         elif outcome.outcome == "refused":
             self.refusals[outcome.kind, shape_of(outcome.detail, "")] += 1
