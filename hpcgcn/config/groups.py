@@ -129,7 +129,7 @@ class CommunicationSettings(SettingsGroup):
 
 @dataclass(frozen=True)
 class MachineSettings(SettingsGroup):
-    """What computes, and in which arithmetic."""
+    """What computes, where, and in which arithmetic."""
 
     backend: str = setting("auto", "what computes; auto: native, or reference without it",
                            choices=("auto", *BACKENDS))
@@ -138,6 +138,8 @@ class MachineSettings(SettingsGroup):
     precision: str = setting("fp32", "storage of rows that are gathered", choices=("fp32", "bf16"))
     threads: int = setting(0, "threads per rank; 0: the host's cores divided by its ranks", low=0,
                            high=4096)
+    ranks_per_host: int = setting(0, "count so many ranks in a row as one host; 0: hosts as MPI "
+                                     "finds them (ranks that share memory)", low=0)
     mpi: str = setting("staged", "cuda: messages through host memory, or MPI reads device memory",
                        choices=("staged", "cuda-aware"))
 

@@ -47,6 +47,7 @@ class Exchange:
                        for array in self.buffer.arrays]
         self.channel = Channel(runtime, backend, [r.peer for r in routes], sent_from, received_in)
         self.statistics = Statistics()
+        self._same_host = [runtime.shares_host[route.peer] for route in routes]
         self._started_at = 0.0
 
     @property
@@ -91,7 +92,8 @@ class Exchange:
             if data is not None and len(route.outgoing):
                 compressor.encode(k, x, data)
             channel.stage(k)
-            statistics.count_message(out_bytes, in_bytes, *compressor.overheads(k))
+            statistics.count_message(out_bytes, in_bytes, *compressor.overheads(k),
+                                     same_host=self._same_host[k])
         statistics.pack_seconds += time.perf_counter() - began
         channel.start()
         self._started_at = time.perf_counter()

@@ -72,6 +72,23 @@ def read_part(path: str | os.PathLike, rank: int, n_parts: int, split_index: int
     return part
 
 
+def read_share(path: str | os.PathLike, rank: int, shares: int, split_index: int = 0) -> Part:
+    """An equal run of the nodes of a part: `shares` ranks in a row share a part of a partition
+    file, or all nodes of a graph file. The offsets are those of the runs."""
+    with open_file(path) as file:
+        _check_split(path, file, split_index)
+        divided = "original_ids" in file
+        parts = _checked_offsets(path, file) if divided else np.array([0, len(file["indptr"]) - 1])
+        runs = [start + (stop - start) * np.arange(shares) // shares
+                for start, stop in zip(parts[:-1], parts[1:])]
+        offsets = np.concatenate([*runs, parts[-1:]]).astype(np.int64)
+        start, stop = int(offsets[rank]), int(offsets[rank + 1])
+        ids = file["original_ids"][start:stop] if divided else np.arange(start, stop)
+        part = _rows_of(file, offsets, rank, split_index, ids)
+    _check_part(path, part)
+    return part
+
+
 def read_parts(path: str | os.PathLike, group: int, n_groups: int, split_index: int = 0,
                with_features: bool = True) -> tuple[Part, np.ndarray]:
     """A group of consecutive parts as one, and where they begin in it; `n_groups` divides the

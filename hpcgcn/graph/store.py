@@ -25,10 +25,16 @@ from hpcgcn.graph.csr import invert
 from hpcgcn.graph.data import Graph
 from hpcgcn.graph.datasets import content_checksum
 from hpcgcn.graph.header import header, kind, open_file, write_header
-from hpcgcn.graph.partition_file import read_part, read_parts, read_slice, write_partition
+from hpcgcn.graph.partition_file import (
+    read_part,
+    read_parts,
+    read_share,
+    read_slice,
+    write_partition,
+)
 from hpcgcn.graph.verify import verify
 
-__all__ = ["header", "kind", "read_graph", "read_part", "read_parts", "read_slice",
+__all__ = ["header", "kind", "read_graph", "read_part", "read_parts", "read_share", "read_slice",
            "read_structure", "validate_graph", "verify", "write_graph", "write_partition"]
 
 OWN_GRAPH = own_h5("graph")

@@ -23,22 +23,26 @@ class Runtime:
     closing one is collective.
     """
 
-    def __init__(self, comm, parent: Runtime | None = None):
+    def __init__(self, comm, parent: Runtime | None = None, ranks_per_host: int = 0):
+        """ranks_per_host: so many ranks in a row count as one host; 0: hosts as MPI finds them."""
         from mpi4py import MPI
         self.comm = comm.Dup()               # so that nobody else's messages carry the same tags
         self.rank, self.size = comm.rank, comm.size
         self.heartbeat: Heartbeat = parent.heartbeat if parent else Heartbeat()
         self.engine: ProgressEngine = parent.engine if parent else ProgressEngine(self.heartbeat)
-        hosts = self.comm.allgather(MPI.Get_processor_name())
-        self.shares_host = [host == hosts[self.rank] for host in hosts]      # each rank, with this
+        self._host: int = parent._host if parent else find_host(self.comm, ranks_per_host)
+        names = self.comm.allgather(self._host)
+        self.hosts = [sorted(set(names)).index(name) for name in names]     # number of each rank's
+        self.shares_host = [host == self.hosts[self.rank] for host in self.hosts]
         self._largest_tag = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 0     # it alone has it
         self._n_tags: Counter[int] = Counter()       # allotted so far, of each peer
         self._parts: list[Runtime] = []
         self._parent, self._open = parent, True
 
-    def split(self, colour: int) -> Runtime:
-        """The runtime of the ranks that give the same colour, in their order. Collective."""
-        comm = self.comm.Split(colour, self.rank)
+    def split(self, colour: int, position: int | None = None) -> Runtime:
+        """The runtime of the ranks that give the same colour, in their order or in that of the
+        positions they give. Collective."""
+        comm = self.comm.Split(colour, self.rank if position is None else position)
         self._parts.append(Runtime(comm, parent=self))
         comm.Free()
         return self._parts[-1]
@@ -85,3 +89,28 @@ class Runtime:
         # After an error that not all ranks know of, the others may never come here.
         if error is None or getattr(error, "agreed", False):
             self.close()
+
+
+def find_host(comm, ranks_per_host: int = 0) -> int:
+    """A number that the ranks of one host have in common: its lowest rank. Collective.
+
+    A host is where ranks share memory, or so many ranks in a row if that is asked for.
+    """
+    from mpi4py import MPI
+    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    real = node.allreduce(comm.rank, MPI.MIN)
+    node.Free()
+    if not ranks_per_host:
+        return real
+    if comm.size % ranks_per_host:
+        raise ConfigError(f"ranks_per_host = {ranks_per_host} does not divide the {comm.size} "
+                          "ranks that were started")
+    found, names = comm.allgather(real), comm.allgather(MPI.Get_processor_name())
+    for rank in range(comm.size):
+        first = rank - rank % ranks_per_host
+        if found[rank] != found[first]:
+            raise ConfigError(f"ranks_per_host = {ranks_per_host} makes ranks {first} and {rank} "
+                              f"one host, but they run on {names[first]} and {names[rank]}, which "
+                              "share no memory: start ranks host by host (mpirun --map-by slot), "
+                              "or leave ranks_per_host out")
+    return comm.rank - comm.rank % ranks_per_host

@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 
-STRATEGIES = ("single", "partition", "features", "layers")
+STRATEGIES = ("single", "partition", "features", "hosts", "layers")
 
 
 def settings_groups() -> dict[str, type]:

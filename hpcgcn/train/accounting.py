@@ -64,6 +64,7 @@ class EpochLedger:
                "compute_seconds": float(value["seconds"] - busy),
                "bytes_sent": int(value["bytes_sent"]),
                "bytes_received": int(value["bytes_received"]),
+               "bytes_network": int(value["bytes_network"]),
                "bytes_parameters": int(value["bytes_parameters"]),
                "bytes_uncompressed": int(value["bytes_uncompressed"]),
                "stale_share": float(value["stale_uses"] / value["uses"]) if value["uses"] else 0.0,

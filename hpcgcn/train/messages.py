@@ -38,10 +38,17 @@ def closing_lines(path: str, summary: dict, config: Config, of_strategy: str = "
     score = (f"test {best['test']:.4f} at the best validation (epoch {best['epoch']})"
              if best["test"] is not None else "done")
     return (f"{score}; {summary['seconds_per_epoch'] * 1000:.1f} ms/epoch, "
-            f"{summary['bytes_sent'] / 1e6:.1f} MB sent, compression {summary['compression']:.1f}, "
+            f"{_sent(summary)}, compression {summary['compression']:.1f}, "
             f"peak memory {memory / 2**20:.0f} MiB per rank\n"
             f"{_work(summary)}{_straggler(summary)}{of_strategy}{_chance(summary)}"
             f"results: {path}")
+
+
+def _sent(summary: dict) -> str:
+    """Bytes of a run's messages and, where some stay within a host, those between hosts."""
+    sent, network = summary["bytes_sent"], summary["bytes_network"]
+    between = f" ({network / 1e6:.1f} MB between hosts)" if 0 < network < sent else ""
+    return f"{sent / 1e6:.1f} MB sent{between}"
 
 
 def _work(summary: dict) -> str:

@@ -12,7 +12,7 @@ from hpcgcn.files.replace import ANY_OF_THE_RUN
 COLUMNS = ("epoch", "loss", "train", "val", "test", "seconds", "wait_seconds", "bytes_sent",
            "bytes_received", "pack_seconds", "unpack_seconds", "allreduce_seconds",
            "compute_seconds", "bytes_parameters", "bytes_uncompressed", "stale_share",
-           "hidden_share", "rate", "flight_seconds")
+           "hidden_share", "rate", "flight_seconds", "bytes_network")
 _NEEDED = ("epoch", "loss", "seconds")
 
 
@@ -58,7 +58,8 @@ class MetricsFile:
                                ("bytes_sent", "bytes_uncompressed", "flight_seconds"))
         own = [name for name in self.columns if name.startswith("bytes_") and name not in COLUMNS]
         return {"training_seconds": sums["seconds"], "seconds_per_epoch": sums["seconds"] / n,
-                "bytes_sent": int(sent), "bytes_uncompressed": int(plain),
+                "bytes_sent": int(sent), "bytes_network": int(sums["bytes_network"]),
+                "bytes_uncompressed": int(plain),
                 "compression": plain / sent if sent else 1.0,
                 "stale_share": sums["stale_share"] / n,
                 "hidden_share": 1.0 - sums["wait_seconds"] / flight if flight else 0.0,

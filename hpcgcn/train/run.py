@@ -79,7 +79,8 @@ def train_model(source: str | os.PathLike | Graph, config: Config | dict | None 
     # Arrays of an earlier run of this process hang in cycles, and few objects do not make Python
     # look.
     gc.collect()
-    runtime = Runtime(comm)
+    with collective_errors(comm):
+        runtime = Runtime(comm, ranks_per_host=config.ranks_per_host)
     with Watchdog(comm, config.output, config.stall_timeout,
                   runtime.heartbeat) as watchdog, runtime:
         return _train(source, config, runtime, watchdog, CallbackRunner(comm, callback))

@@ -13,8 +13,9 @@ class Transposes:
     """Makes the exchanges of all hops; `exchanges` keeps those of training, named for accounting
     and checkpoints."""
 
-    def __init__(self, layout: Layout, seed: int):
-        self.layout, self.seed = layout, seed
+    def __init__(self, layout: Layout, seed: int, names: tuple[str, str] = ("", "_return")):
+        """names: what accounting adds to the direction for rows that become columns, and back."""
+        self.layout, self.seed, self.names = layout, seed, names
         self.exchanges: list[tuple[int, str, Exchange]] = []
 
     def gather(self, hop, x, slice_in, policy: Policy, direction: int,
@@ -78,6 +79,6 @@ class Transposes:
                             seed=self.seed, layer=hop.number,
                             receive_arrays=receive_arrays, source=source)
         if training:
-            name = ("forward", "backward")[direction] + ("", "_return")[phase]
+            name = ("forward", "backward")[direction] + self.names[phase]
             self.exchanges.append((hop.number, name, exchange))
         return exchange

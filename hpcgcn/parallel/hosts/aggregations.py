@@ -1,0 +1,206 @@
+"""A hop over hosts: rows become columns within the host, the host's ranks each aggregate their
+columns of all its rows, and columns become rows again.
+
+What happens between the two transposes is the partition strategy, with hosts for ranks and slices
+of columns for rows: every rank runs it with the ranks of other hosts that have the same columns. So
+of a halo row each column crosses the network once per host, and codecs, staleness, smoothing and
+feedback apply to it as they do on partitions. The transposes are exact: they stay within a host.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from hpcgcn.exchange.exchange import Exchange
+from hpcgcn.exchange.policies import plain_policy
+from hpcgcn.exchange.types import Policy
+from hpcgcn.nn.fields import Field
+from hpcgcn.nn.models import Hop, Model
+from hpcgcn.parallel.aggregation import Aggregation, Aggregations, row_blocks
+from hpcgcn.parallel.features.layout import Slices
+from hpcgcn.parallel.features.transposes import BACKWARD, FORWARD, Transposes
+from hpcgcn.parallel.hosts.groups import HostGroups
+from hpcgcn.parallel.hosts.host_graph import HostGraph
+from hpcgcn.parallel.hosts.layout import HostLayout
+from hpcgcn.parallel.partition.aggregations import HaloAggregations
+
+NAMES = "_to_columns", "_to_rows"    # of the transposes, in metrics.csv
+
+
+@dataclass
+class Moves:
+    """The transposes of one hop and direction: from rows to columns, and back; one exchange per
+    block each."""
+
+    x: Any                           # (n_local, width) rows that are read
+    out: Any                         # (n_local, width) rows that are made
+    adds: bool                       # to what is in `out`?
+    slice_in: Any                    # (n_host, columns of this rank) of x
+    slice_out: Any                   # the same of what is made
+    gather: list[Exchange]
+    scatter: list[Exchange]
+
+
+class HostAggregation(Aggregation):
+    """out (= or +=) A x by way of `columns`, an aggregation of this rank's columns of all rows of
+    the host."""
+
+    def __init__(self, layout: HostLayout, columns: Aggregation, moves: Moves, progress,
+                 trained: list[int]):
+        """trained: the blocks that `columns` completes in training."""
+        self.layout, self.columns, self.moves = layout, columns, moves
+        self.x, self.out, self.adds = moves.x, moves.out, moves.adds
+        self.slice_in, self.slice_out = moves.slice_in, moves.slice_out
+        self.progress, self.trained, self.n_started = progress, trained, 0
+        self.multiply_adds = columns.multiply_adds
+        largest = max((stop - start for start, stop in map(layout.local_rows,
+                                                           range(layout.n_blocks))), default=0)
+        self.whole: Any = (layout.backend.zeros((largest, self.out.shape[1])) if self.adds
+                           else None)
+
+    def push(self, rows, context):
+        self._gather_up_to(rows[1], context.epoch)
+        self.progress.progress()
+
+    def _gather_up_to(self, stop: int, epoch: int):
+        """Send the blocks whose rows are all here; those without rows of this rank, too."""
+        layout, rank = self.layout, self.layout.rank
+        while (self.n_started < layout.n_blocks
+               and layout.local_rows(self.n_started)[1] <= stop):
+            block = self.n_started
+            mine, (start, stop_here) = layout.rows(rank, block), layout.local_rows(block)
+            columns = layout.columns(rank, self.x.shape[1])
+            layout.backend.copy(self.x[start:stop_here, columns], self.slice_in[slice(*mine)])
+            self.moves.gather[block].start(self.x, epoch)
+            self.n_started += 1
+
+    def pull(self, context):
+        layout = self.layout
+        self._gather_up_to(len(self.x), context.epoch)
+        self.n_started = 0
+        for block in range(layout.n_blocks):
+            self.moves.gather[block].finish()
+            self.columns.push(layout.host_rows(block), context)
+        missing = deque(self.trained if context.training else range(layout.n_blocks))
+        in_flight: deque[int] = deque()
+        for rows in self.columns.pull(context):
+            while missing and layout.host_rows(missing[0])[1] <= rows[1]:
+                self.moves.scatter[missing[0]].start(self.slice_out, context.epoch)
+                in_flight.append(missing.popleft())
+                if len(in_flight) > 1:
+                    yield from self._complete(in_flight.popleft())
+        while in_flight:
+            yield from self._complete(in_flight.popleft())
+
+    def _complete(self, block: int):
+        """Put the columns of this rank's share of a block together, as they come from all ranks of
+        the host; yields pieces that fit the cache."""
+        layout, backend = self.layout, self.layout.backend
+        exchange = self.moves.scatter[block]
+        exchange.finish()
+        start, stop = layout.local_rows(block)
+        if start == stop:
+            return
+        target = self.whole[:stop - start] if self.adds else self.out[start:stop]
+        width, mine = target.shape[1], layout.rows(layout.rank, block)
+        backend.copy(self.slice_out[slice(*mine)], target[:, layout.columns(layout.rank, width)])
+        for route, piece in zip(exchange.routes, exchange.buffer.arrays):
+            if len(piece):
+                backend.copy(piece, target[:, layout.columns(route.peer, width)])
+        if self.adds:
+            backend.axpby(1.0, self.out[start:stop], 1.0, target, self.out[start:stop])
+        yield from row_blocks(start, stop, width)
+
+
+class HostAggregations(Aggregations):
+    """Transposes around the partition strategy's aggregations of this rank's columns."""
+
+    def __init__(self, groups: HostGroups, backend, graph: HostGraph, model, policies,
+                 plain: Policy, *, seed: int, blocking: bool, precision: str, for_loss: bool):
+        self.layout = HostLayout(groups.within, backend, graph.bounds, graph.host.ids)
+        self.slices, self.plain = Slices(backend, graph.host.n_owned), plain
+        self.transposes = Transposes(self.layout, seed, NAMES)
+        columns = self._model_of_columns(model)
+
+        def of_columns(hop: int, direction: str) -> Policy:
+            """More ranks than columns: a rank without any has nothing to code."""
+            width = next(found.source.width for found in columns.hops if found.number == hop)
+            return policies(hop, direction) if width else plain_policy()
+
+        self.columns = HaloAggregations(groups.across, backend, graph.host, columns, of_columns,
+                                        plain, seed=seed, blocking=blocking, precision=precision,
+                                        for_loss=for_loss)
+        self._tell_apart(groups)
+        everywhere, used = list(range(self.layout.n_blocks)), self._for_loss()
+
+        def wrapped(inner: Aggregation, moves: Moves, trained: list[int]) -> HostAggregation:
+            return HostAggregation(self.layout, inner, moves, groups.within, trained)
+
+        pairs = list(zip(model.hops, columns.hops))
+        there = [self._there(hop, own) for hop, own in pairs]
+        back = {k: self._back(*pairs[k]) for k, inner in enumerate(self.columns.backward) if inner}
+        self.moves = [*there, *back.values()]
+        trained = [everywhere] * (len(pairs) - 1) + [used]
+        self.forward = list(map(wrapped, self.columns.forward, there, trained))
+        self.evaluation = list(map(wrapped, self.columns.evaluation, there, trained))
+        self.backward = [wrapped(inner, back[k], everywhere) if inner else None
+                         for k, inner in enumerate(self.columns.backward)]
+        self.exchanges = self.columns.exchanges + self.transposes.exchanges
+        blocks = [row_blocks(*self.layout.local_rows(block), model.shape.hidden)
+                  for block in everywhere]
+        self.blocks = [rows for pieces in blocks for rows in pieces]
+        self.idle_blocks = frozenset(rows for block, pieces in enumerate(blocks)
+                                     for rows in pieces if block not in used)
+
+    def _model_of_columns(self, model) -> Model:
+        """The same hops with this rank's columns of all rows of the host."""
+        hops = []
+        for hop in model.hops:
+            width = self.layout.slice_width(self.layout.rank, hop.source.width)
+            # A hop is gathered from while rows of the next one arrive: two generations in turn.
+            arriving = self.slices.get("in", hop.number % 2, width)
+            leaving = self.slices.get("out", 0, width)
+            source = Field.of("columns", arriving, leaving if hop.source.wants_gradient else None)
+            hops.append(Hop(hop.number, source, Field.of("aggregated columns", leaving, arriving)))
+            source.read_by(hops[-1])
+        return Model(model.shape, model.parameters, [], hops, model.logits, [])
+
+    def _tell_apart(self, groups: HostGroups):
+        """Ranks of a host round different columns of the same nodes: each draws its own."""
+        for _, _, exchange in self.columns.exchanges:
+            for route in exchange.routes:
+                route.out_stream += groups.number * (groups.n_hosts + 1)
+                route.in_stream += groups.number * (groups.n_hosts + 1)
+
+    def _for_loss(self) -> list[int]:
+        """The blocks of rows that the loss looks at."""
+        inside, outside = self.columns.matrices.n_train
+        first = self.columns.matrices.n_interior
+        rows = map(self.layout.host_rows, range(self.layout.n_blocks))
+        return [block for block, (start, stop) in enumerate(rows)
+                if stop <= inside or start >= first and stop <= first + outside]
+
+    def _there(self, hop, own) -> Moves:
+        """The transposes of a hop's values; own: the same hop of this rank's columns."""
+        return self._moves(hop, FORWARD, hop.source.value, hop.target.value, False,
+                           own.source.value, own.target.value)
+
+    def _back(self, hop, own) -> Moves:
+        """The same of its gradients."""
+        return self._moves(hop, BACKWARD, hop.target.grad, hop.source.grad, hop.source.adds(hop),
+                           own.target.grad, own.source.grad)
+
+    def _moves(self, hop, direction: int, x, out, adds: bool, slice_in, slice_out) -> Moves:
+        make, plain = self.transposes, self.plain
+        return Moves(x, out, adds, slice_in, slice_out,
+                     make.gather(hop, x, slice_in, plain, direction, True),
+                     make.scatter(hop, slice_out, out, adds, plain, direction, True))
+
+    def close(self):
+        """Take in what is in flight and free the persistent requests."""
+        for moves in self.moves:
+            for exchange in moves.gather + moves.scatter:
+                exchange.close()
+        self.columns.close()

@@ -1,0 +1,21 @@
+"""Settings of parallel = 'hosts': what it does not go with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hpcgcn.parallel.refusals import has_budget, refuse
+from hpcgcn.setting import SettingsGroup
+
+
+@dataclass(frozen=True)
+class Settings(SettingsGroup):
+    """parallel = 'hosts': one part per host, columns divided among its ranks."""
+
+    group_name = "hosts"
+
+    def check(self, config):
+        if config.parallel == "hosts":
+            refuse("hosts", (
+                (has_budget(config), "byte_budget counts whole rows, and here each rank sends its "
+                                     "columns of them; set the rate"),))
