@@ -18,7 +18,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from hpcgcn.backend.cuda_device import SOURCES, compile_options
+from hpcgcn.backend.cuda_compile import Program, Target, compile_program
+from hpcgcn.backend.cuda_device import SOURCES
 from hpcgcn.backend.cuda_kernels import MODULES
 
 ARCHITECTURES = (70, 80, 90, 100)
@@ -41,30 +42,16 @@ def nvrtc_version() -> str:
 
 
 def compile_module(file: str, names: tuple[str, ...],
-                   architecture: int) -> tuple[dict[str, Usage], str]:
-    """Machine code for one architecture.
+                   architecture: int) -> tuple[dict[str, Usage], Program]:
+    """Machine code for one architecture, with the flags of a run.
 
-    Returns the usage of each kernel by name expression, and the PTX.
+    Returns the usage of each kernel by name expression, and all that NVRTC made.
     """
     from cupy_backends.cuda.libs import nvrtc
-    program = nvrtc.createProgram((SOURCES / file).read_text(), file, [], [])
-    try:
-        for name in names:
-            nvrtc.addNameExpression(program, name)
-        try:
-            nvrtc.compileProgram(program, [*compile_options(), f"-arch=sm_{architecture}",
-                                           "--ptxas-options=-v"])
-        except nvrtc.NVRTCError as error:
-            raise RuntimeError(f"{file} for sm_{architecture}: "
-                               f"{error}\n{nvrtc.getProgramLog(program)}") from None
-        if not nvrtc.getCUBIN(program):
-            raise RuntimeError(f"{file} for sm_{architecture}: no machine code")
-        usage = parse(nvrtc.getProgramLog(program))
-        ptx = nvrtc.getPTX(program)
-        return ({name: usage[nvrtc.getLoweredName(program, name)] for name in names},
-                ptx.decode() if isinstance(ptx, bytes) else ptx)
-    finally:
-        nvrtc.destroyProgram(program)
+    program = compile_program(nvrtc, (SOURCES / file).read_text(), file, names,
+                              Target(architecture), ("--ptxas-options=-v",))
+    usage = parse(program.log)
+    return {name: usage[program.names[name]] for name in names}, program
 
 
 PATTERNS = (r"Used (\d+) registers", r"(\d+) bytes spill stores", r"(\d+) bytes stack frame",

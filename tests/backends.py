@@ -38,6 +38,15 @@ def cuda() -> Backend:
     return CudaBackend()
 
 
+def cuda_ptx() -> Backend:
+    """The CUDA backend on the PTX that NVRTC makes of its kernels, run by the machine in
+    cuda/host/ptx."""
+    pytest.importorskip("cupy_backends.cuda.libs.nvrtc",
+                        reason="no NVRTC: pip install 'hpcgcn[cuda-test]'")
+    from hpcgcn.backend.cuda import CudaBackend
+    return CudaBackend()
+
+
 def cuda_gpu() -> Backend:
     """The CUDA backend on a real device; without one the tests fail, since they were asked for."""
     from hpcgcn.backend.cuda import CudaBackend
@@ -49,6 +58,10 @@ def stand_in(order: str) -> dict[str, str]:
     return {"HPCGCN_CUDA_STAND_IN": "1", "HPCGCN_CUDA_STAND_IN_ORDER": order}
 
 
+# The PTX of four architectures; arrays that start where vectors may, and arrays that do not.
+PTX = {"cuda-ptx70": 70, "cuda-ptx80": 80, "cuda-ptx80-aligned": 80, "cuda-ptx90-aligned": 90,
+       "cuda-ptx100-aligned": 100}
+
 BACKENDS = {
     "reference-float32": lambda: ReferenceBackend(np.float32),
     "reference-float64": lambda: ReferenceBackend(np.float64),
@@ -59,6 +72,7 @@ BACKENDS = {
     "cuda-aligned": cuda,
     "cuda-ascending": cuda,
     "cuda-shuffled": cuda,
+    **dict.fromkeys(PTX, cuda_ptx),
     "cuda-gpu": cuda_gpu,
 }
 ENVIRONMENT = {
@@ -66,9 +80,12 @@ ENVIRONMENT = {
     "cuda-aligned": stand_in("descending"),
     "cuda-ascending": stand_in("ascending"),
     "cuda-shuffled": stand_in("shuffled"),
+    **{name: {"HPCGCN_CUDA_STAND_IN": "1", "HPCGCN_CUDA_STAND_IN_KERNELS": f"ptx-{architecture}"}
+       for name, architecture in PTX.items()},
     "cuda-gpu": {"HPCGCN_CUDA_STAND_IN": "0"},
 }
-GUARD_ITEMS = {"cuda-aligned": 64}      # whole vectors, so that arrays start where vector loads may
+# whole vectors, so that arrays start where vector loads may
+GUARD_ITEMS = {name: 64 for name in ("cuda-aligned", *PTX) if name.endswith("aligned")}
 
 # The widths at which a backend can go wrong in a way of its own; 41 is common to all.
 WIDTHS = {
@@ -80,6 +97,8 @@ WIDTHS = {
     "cuda-aligned": (16, 41, 128, 602),             # vector loads of four and of two, and none
     "cuda-ascending": (7, 41),  # another order of threads: less and more than a warp
     "cuda-shuffled": (7, 41),
+    "cuda-ptx80": (1, 7, 16, 41, 128, 602),
+    "cuda-ptx": (7, 16, 41, 128),
     "cuda-gpu": (1, 7, 16, 41, 128, 602),
 }
 
@@ -97,7 +116,8 @@ def backends(thread_orders: bool = False, instruction_sets: bool = True) -> list
     real GPU is tried if HPCGCN_TEST_GPU=1.
     """
     left_out = set() if thread_orders else {"cuda-ascending", "cuda-shuffled"}
-    left_out |= set() if instruction_sets else {"native-avx2", "native-avx512", "cuda-aligned"}
+    left_out |= set() if instruction_sets else {"native-avx2", "native-avx512", "cuda-aligned",
+                                                *(set(PTX) - {"cuda-ptx80"})}
     left_out |= set() if os.environ.get("HPCGCN_TEST_GPU") == "1" else {"cuda-gpu"}
     return [name for name in BACKENDS if name not in left_out]
 

@@ -43,6 +43,8 @@ class Backend(abc.ABC):
 
     name: str
     dtype: np.dtype
+    # A block of rows should stay in a core's cache from its aggregation through its update.
+    block_bytes = 1 << 20
 
     # -- arrays ------------------------------------------------------------------------------------
     @abc.abstractmethod

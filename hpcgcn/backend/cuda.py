@@ -39,6 +39,9 @@ class CudaBackend(Backend):
 
     name = "cuda"
     dtype = np.dtype(np.float32)
+    # Launches cost microseconds each, and no cache holds a block: only memory for recomputed rows
+    # speaks against blocks of any size.
+    block_bytes = 1 << 28
 
     def __init__(self, comm=None, mpi: str = "staged"):
         self.cupy, local_rank = _load(comm)
@@ -57,7 +60,8 @@ class CudaBackend(Backend):
         self.cuda_aware = mpi == "cuda-aware"
         if self.cuda_aware and comm is not None:
             cuda_device.check_cuda_aware(comm, self.cupy, self.compute)
-        self.kernels = Kernels(self.cupy)
+        self.kernels = Kernels(self.cupy, 10 * self.properties["major"]
+                               + self.properties["minor"])
         self.structures = cuda_sparse.Structures(self.from_host)
         self._scratch = None
 

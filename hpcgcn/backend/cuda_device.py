@@ -1,18 +1,15 @@
-"""Finding CuPy and a device: the stand-in, caches, devices that are shared, memory that runs out,
+"""Finding CuPy and a device: the stand-in, devices that are shared, memory that runs out,
 CUDA-aware MPI."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import hashlib
 import importlib.util
 import logging
 import os
 import sys
-import tempfile
 import warnings
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +35,6 @@ def load_cupy():
     """CuPy, or its stand-in if the environment asks for it; a BackendError says what is missing."""
     if stand_in_wanted():
         return _load_stand_in()
-    _choose_cache()
     try:
         import cupy
     except ImportError as error:
@@ -75,25 +71,6 @@ def _load_stand_in():
     sys.modules["hpcgcn_cuda_stand_in"] = module
     spec.loader.exec_module(module)
     return module
-
-
-def _choose_cache():
-    """Compiled kernels go to a disk of the node unless CUPY_CACHE_DIR says otherwise: a shared home
-    is slow to lock."""
-    scratch = os.environ.get("SLURM_TMPDIR") or tempfile.gettempdir()
-    os.environ.setdefault("CUPY_CACHE_DIR", str(Path(scratch) / f"hpcgcn-cupy-{os.getuid()}"))
-
-
-@cache
-def compile_options() -> tuple[str, ...]:
-    """Options for RawModule.
-
-    The hash of all sources makes CuPy's cache notice a change in an included file.
-    """
-    digest = hashlib.sha256()
-    for path in sorted(SOURCES.glob("*.cu*")):
-        digest.update(path.read_bytes())
-    return "-std=c++17", f"-I{SOURCES.resolve()}", f"-DHPCGCN_SOURCES=0x{digest.hexdigest()[:8]}u"
 
 
 def warn_if_shared(comm, uuid: bytes):

@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 
-from hpcgcn.backend.cuda_device import SOURCES, compile_options
+from hpcgcn.backend import cuda_compile
 from hpcgcn.errors import BackendError
 
 FLOATS = ("float", "half16", "bf16")
@@ -55,24 +55,30 @@ def boolean(value: bool) -> str:
 class Kernels:
     """All kernels by name; a module is compiled when the first of its kernels is wanted."""
 
-    def __init__(self, cupy):
-        self._module = {}
-        for file, names in MODULES:
-            module = cupy.RawModule(code=(SOURCES / file).read_text(), options=compile_options(),
-                                    name_expressions=names)
-            self._module.update(dict.fromkeys(names, module))
+    def __init__(self, cupy, capability: int):
+        self._cupy, self._capability = cupy, capability
+        self._home = {name: (file, names) for file, names in MODULES for name in names}
         self._functions = {}
 
     def __getitem__(self, name: str):
         if name not in self._functions:
             try:
-                self._functions[name] = self._module[name].get_function(name)
+                self._load(*self._home[name])
+            except BackendError:
+                raise
             except Exception as error:           # CuPy, NVRTC and g++ raise what they like
-                raise BackendError(f"the CUDA kernel {name} cannot be compiled here: "
-                                   f"{error}\nCuPy needs the headers and libraries of CUDA: load "
-                                   "the site's CUDA module, or pip install 'hpcgcn[cuda12]' or "
+                raise BackendError(f"the CUDA kernel {name} cannot be compiled or loaded here: "
+                                   f"{error}\nCuPy needs the libraries of CUDA: load the site's "
+                                   "CUDA module, or pip install 'hpcgcn[cuda12]' or "
                                    "'hpcgcn[cuda13]'") from error
         return self._functions[name]
+
+    def _load(self, file: str, names: tuple[str, ...]):
+        nvrtc = cuda_compile.load_nvrtc(self._cupy)
+        target = cuda_compile.choose_target(nvrtc.getSupportedArchs(), self._capability)
+        path, in_image = cuda_compile.compiled(nvrtc, file, names, target)
+        module = self._cupy.RawModule(path=str(path))
+        self._functions.update({name: module.get_function(in_image[name]) for name in names})
 
 
 def blocks(n: int, each: int) -> int:

@@ -20,9 +20,6 @@ from hpcgcn.nn.steps import PassContext
 
 Rows = tuple[int, int]
 
-# A block of rows should stay in a core's cache from its aggregation through its update.
-BLOCK_BYTES = 1 << 20
-
 
 class Aggregation:
     """One hop in one direction."""
@@ -74,20 +71,22 @@ class Aggregations:
         """Free what MPI holds."""
 
 
-def largest_block(width: int) -> int:
-    """Rows of a block of this width that fits the cache."""
-    return max(256, BLOCK_BYTES // (4 * max(width, 1)))
+def largest_block(backend, width: int) -> int:
+    """Rows of a block of this width that suits the backend."""
+    return max(256, backend.block_bytes // (4 * max(width, 1)))
 
 
-def row_blocks(start: int, stop: int, width: int) -> list[Rows]:
-    """Cut a range of rows so that a block of this width fits the cache."""
-    size = largest_block(width)
+def row_blocks(backend, start: int, stop: int, width: int) -> list[Rows]:
+    """Cut a range of rows into blocks of this width that suit the backend."""
+    size = largest_block(backend, width)
     return [(at, min(at + size, stop)) for at in range(start, stop, size)]
 
 
-def split_blocks(start: int, n_first: int, stop: int, width: int) -> tuple[list[Rows], list[Rows]]:
+def split_blocks(backend, start: int, n_first: int, stop: int,
+                 width: int) -> tuple[list[Rows], list[Rows]]:
     """Blocks of the first rows of a range, and of the others."""
-    return row_blocks(start, start + n_first, width), row_blocks(start + n_first, stop, width)
+    middle = start + n_first
+    return row_blocks(backend, start, middle, width), row_blocks(backend, middle, stop, width)
 
 
 def scales(normalisation: str, degree: np.ndarray, halo_degree: np.ndarray, dtype):

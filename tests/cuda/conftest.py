@@ -20,6 +20,20 @@ def stand_in(monkeypatch):
 
 
 @pytest.fixture
+def ptx_machine(monkeypatch):
+    """Call it with an architecture for the stand-in that runs the PTX of that architecture."""
+    pytest.importorskip("cupy_backends.cuda.libs.nvrtc",
+                        reason="no NVRTC: pip install 'hpcgcn[cuda-test]'")
+    monkeypatch.setenv("HPCGCN_CUDA_STAND_IN", "1")
+
+    def choose(architecture: int):
+        monkeypatch.setenv("HPCGCN_CUDA_STAND_IN_KERNELS", f"ptx-{architecture}")
+        from hpcgcn.backend.cuda_device import load_cupy
+        return load_cupy()
+    return choose
+
+
+@pytest.fixture
 def backend(stand_in):
     """The CUDA backend on the stand-in, with staged messages."""
     from hpcgcn.backend.cuda import CudaBackend

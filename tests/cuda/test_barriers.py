@@ -1,17 +1,31 @@
-"""Every kernel with a barrier, in every thread order, against NumPy: small, so that mutations run
-through it quickly."""
+"""Every kernel with a barrier, in every thread order and as PTX, against NumPy: small, so that
+mutations run through it quickly."""
 
 import numpy as np
 import pytest
 
+from hpcgcn.backend.cuda import CudaBackend
 from hpcgcn.backend.reference import ReferenceBackend
+
+ORDERS = ("ascending", "descending", "shuffled")
+
+
+@pytest.fixture(params=[*ORDERS, "ptx-70", "ptx-80", "ptx-90", "ptx-100"])
+def backend(request, stand_in, monkeypatch):
+    """The sources in each order of threads, and the PTX of each architecture."""
+    if request.param in ORDERS:
+        monkeypatch.setenv("HPCGCN_CUDA_STAND_IN_ORDER", request.param)
+    else:
+        pytest.importorskip("cupy_backends.cuda.libs.nvrtc", reason="no NVRTC")
+        monkeypatch.setenv("HPCGCN_CUDA_STAND_IN_KERNELS", request.param)
+    return CudaBackend()
 
 
 def numbers(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def test_column_sums(backend, order):
+def test_column_sums(backend):
     for seed in range(2):  # what an earlier launch left in shared memory must not help
         x = numbers(300, 40, seed=seed)
         out = backend.zeros((40,))
@@ -19,14 +33,14 @@ def test_column_sums(backend, order):
         np.testing.assert_allclose(backend.to_host(out), x.sum(axis=0), rtol=1e-4, atol=1e-4)
 
 
-def test_sums_of_blocks(backend, order):
+def test_sums_of_blocks(backend):
     for seed in range(2):
         x = numbers(5000, seed=seed)
         assert backend.square_sum(backend.from_host(x)) == pytest.approx(
             float((x.astype(np.float64) ** 2).sum()))
 
 
-def test_columns_are_unpacked_where_they_belong(backend, order):
+def test_columns_are_unpacked_where_they_belong(backend):
     for seed in range(2):
         columns = np.sort(np.random.default_rng(seed).choice(300, 40,
                                                              replace=False)).astype(np.int32)
@@ -37,7 +51,7 @@ def test_columns_are_unpacked_where_they_belong(backend, order):
         np.testing.assert_array_equal(backend.to_host(out), expected)
 
 
-def test_sums_of_the_backward_pass(backend, order):
+def test_sums_of_the_backward_pass(backend):
     oracle = ReferenceBackend(np.float32)
     for seed in range(2):
         dout, out, xhat = (numbers(70, 40, seed=3 * seed + k) for k in range(3))

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
+from hpcgcn.backend import cuda_compile
 from hpcgcn.backend.cuda import CudaBackend
 from hpcgcn.backend.cuda_device import explain_out_of_memory, load_cupy, warn_if_shared
 from hpcgcn.errors import BackendError
@@ -91,11 +92,12 @@ def test_out_of_memory_says_what_helps(backend, monkeypatch):
             allocate()
 
 
-def test_a_compiler_that_fails_is_explained(backend, monkeypatch):
-    def fail(module, name):
-        raise RuntimeError("Failed to auto-detect CUDA root directory")
-    monkeypatch.setattr(backend.cupy.RawModule, "get_function", fail)
-    with pytest.raises(BackendError, match=r"(?s)axpby.*auto-detect.*hpcgcn\[cuda12\]"):
+def test_a_compiler_that_fails_is_explained(backend, monkeypatch, tmp_path):
+    def fail(*_):
+        raise RuntimeError("libnvrtc.so.12 is not there")
+    monkeypatch.setattr(backend.cupy.nvrtc, "createProgram", fail)
+    monkeypatch.setattr(cuda_compile, "cache_folder", lambda: tmp_path)
+    with pytest.raises(BackendError, match=r"(?s)axpby.*libnvrtc.*hpcgcn\[cuda12\]"):
         backend.axpby(1.0, backend.zeros((4,)), 0.0, None, backend.zeros((4,)))
 
 

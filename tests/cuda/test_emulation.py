@@ -5,6 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from probe_module import load_module
+
+from hpcgcn.errors import BackendError
 
 PROBES = Path(__file__).with_name("probes.cu")
 NAMES = ("reverse<true>", "reverse<false>", "rotate_in_warp<true>", "rotate_in_warp<false>",
@@ -15,8 +18,7 @@ NAMES = ("reverse<true>", "reverse<false>", "rotate_in_warp<true>", "rotate_in_w
 @pytest.fixture
 def probe(stand_in):
     """Run a probe kernel and return its output array."""
-    module = stand_in.RawModule(code=PROBES.read_text(), options=("-std=c++17",),
-                                name_expressions=NAMES)
+    module = load_module(stand_in, PROBES.read_text(), NAMES)
     stream = stand_in.cuda.Stream(non_blocking=True).use()
 
     def run(name, grid, block, *inputs, out, shared_mem=0):
@@ -171,7 +173,5 @@ def test_host_code_cannot_touch_device_arrays(probe, stand_in):
 
 
 def test_a_kernel_that_does_not_compile_says_so(stand_in):
-    module = stand_in.RawModule(code="__global__ void broken(int *x) { x = nonsense; }",
-                                name_expressions=("broken",))
-    with pytest.raises(stand_in.modules.CompileException, match="nonsense"):
-        module.get_function("broken")
+    with pytest.raises(BackendError, match="nonsense"):
+        load_module(stand_in, "__global__ void broken(int *x) { x = nonsense; }", ("broken",))

@@ -1,5 +1,5 @@
-"""Whole models on the stand-in: the losses and scores of the reference, for every model and kind of
-input."""
+"""Whole models on the stand-in, from the sources and as PTX: the losses and scores of the
+reference, for every model and kind of input."""
 
 import pytest
 from small_graphs import make_trainer, small_graph
@@ -8,6 +8,7 @@ CASES = {
     "sage": ({"model": "sage"}, {}),
     "gcn, two linear layers": ({"model": "gcn", "layers": 3, "linear_layers": 2}, {}),
     "gcnii": ({"model": "gcnii", "layers": 4}, {}),
+    "resgcn": ({"model": "resgcn", "layers": 4}, {}),
     "sparse features": ({"model": "gcn"}, {"sparse": True}),
     "many labels a node": ({"model": "sage"}, {"multilabel": True}),
     "a directed graph": ({"model": "sage"}, {"directed": True}),
@@ -19,7 +20,19 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_model_trains_as_on_the_reference(stand_in, case):
-    settings, kind = CASES[case]
+    compare(*CASES[case])
+
+
+@pytest.mark.parametrize("case, architecture",
+                         [*((case, 80) for case in CASES),
+                          *(("rows stored in bf16", other) for other in (70, 90, 100))])
+def test_a_model_trains_on_ptx(ptx_machine, case, architecture):
+    ptx_machine(architecture)
+    compare(*CASES[case])
+
+
+def compare(settings, kind):
+    """Four epochs and an evaluation on both backends."""
     graph = small_graph(**kind)
     runs = []
     for backend in ("reference", "cuda"):

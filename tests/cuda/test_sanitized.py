@@ -52,14 +52,15 @@ MISTAKES = {
 def test_the_sanitizers_see(stand_in, mistake):
     statement, report = MISTAKES[mistake]
     code = f"""
-import sys; sys.path.insert(0, {str(TESTS.parent)!r})
+import sys; sys.path[:0] = [{str(TESTS.parent)!r}, {str(TESTS / "cuda")!r}]
 import numpy as np
 from hpcgcn.backend.cuda_device import load_cupy
 cupy = load_cupy()
 stream = cupy.cuda.Stream(non_blocking=True).use()
 source = ("__global__ void wrong(float *out, int n) "
           "{{ extern __shared__ float dynamic_shared[]; {statement} }}")
-kernel = cupy.RawModule(code=source, name_expressions=("wrong",)).get_function("wrong")
+from probe_module import load_module
+kernel = load_module(cupy, source, ("wrong",)).get_function("wrong")
 kernel((1,), (1,), (cupy.zeros((8,), np.float32), np.int32(8)), shared_mem=32)
 stream.synchronize()
 """

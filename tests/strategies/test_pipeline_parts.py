@@ -163,7 +163,7 @@ def test_a_stage_allocates_its_own_arrays_and_parameters():
     model = planned("gcnii", layers=6)
     cuts, parameters = find_cuts(model), model.parameters
     stage = stage_plan(model, cuts, [3, len(cuts) + 1], 1)
-    plan = plan_stage(stage, logits=model.logits)
+    plan = plan_stage(BACKEND, stage, logits=model.logits)
     parameters.allocate({p.spec.name for p in plan.parameters})
     plan.bind(BACKEND)
     mine = {"conv3.weight", "conv4.weight", "conv5.weight", "conv6.weight", "output.weight",
@@ -192,8 +192,8 @@ def test_gradients_take_the_place_of_inputs_that_can_be_recomputed(model, dead, 
     whole = planned(model, layers=6)
     cuts = find_cuts(whole)
     stage = stage_plan(whole, cuts, [len(cuts) - 3, len(cuts) + 1], 1)
-    before = plan_stage(stage, logits=whole.logits).bytes()
-    plan = plan_stage(stage, recompute=True, logits=whole.logits)
+    before = plan_stage(BACKEND, stage, logits=whole.logits).bytes()
+    plan = plan_stage(BACKEND, stage, recompute=True, logits=whole.logits)
     # A stage's first input comes from another stage, which recomputes it if it has to.
     assert len(plan.recomputed) == recomputed and len({step.recomputed
                                                        for step in plan.recomputed}) <= 1

@@ -12,7 +12,7 @@ import hashlib
 import socket
 from types import SimpleNamespace
 
-from . import arrays, modules, settings, streams
+from . import arrays, modules, nvrtc, settings, streams
 from .arrays import asarray, empty, ndarray, zeros
 from .modules import RawModule
 
@@ -33,8 +33,10 @@ class Device:
 
 def _properties(device: int) -> dict:
     uuid = hashlib.sha256(f"{socket.gethostname()} {device}".encode()).digest()[:16]
-    return {"name": b"stand-in (no GPU: kernels run on the CPU)", "uuid": uuid, "major": 7,
-            "minor": 0, "totalGlobalMem": settings.memory_limit()}
+    architecture = settings.architecture() or 70
+    return {"name": b"stand-in (no GPU: kernels run on the CPU)", "uuid": uuid,
+            "major": architecture // 10, "minor": architecture % 10,
+            "totalGlobalMem": settings.memory_limit()}
 
 
 def get_default_memory_pool():
@@ -55,4 +57,4 @@ cuda = SimpleNamespace(Device=Device, Event=streams.Event, Stream=streams.Stream
                        memory=SimpleNamespace(OutOfMemoryError=arrays.OutOfMemoryError))
 
 __all__ = ["RawModule", "asarray", "cublas", "cuda", "empty", "get_default_memory_pool", "modules",
-           "ndarray", "zeros"]
+           "ndarray", "nvrtc", "zeros"]

@@ -1,13 +1,13 @@
-"""RawModule: the same .cu text, compiled by g++ through cuda_host.h, with launches checked against
-its signatures."""
+"""RawModule: kernels from a compiled file, with launches checked against their signatures.
+
+The file is a shared library that g++ made of the .cu text, or PTX; nvrtc.py makes both.
+"""
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import os
-import subprocess
-import tempfile
+import importlib.util
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -15,29 +15,7 @@ import numpy as np
 
 from . import arrays, settings, streams
 
-HEADERS = Path(__file__).resolve().parent.parent
-FLAGS = ("-O1", "-g1", "-shared", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing",
-         "-fno-gnu-unique",
-         "-fvisibility=hidden", "-Wall", "-Wno-unknown-pragmas", "-Wno-class-memaccess")
 MAX_THREADS, MAX_GRID, MAX_SHARED = 1024, (2 ** 31 - 1, 65535, 65535), 49152
-
-WRAPPER = """#include "cuda_host.h"
-alignas(16) thread_local float dynamic_shared[SHARED_LIMIT / sizeof(float)];
-#line 1 "{name}"
-{code}
-static const cuda_host::Kernel kernels[] = {{{kernels}}};
-#define EXPORT extern "C" __attribute__((visibility("default")))
-EXPORT const char *cuda_host_signature(int number) {{ return kernels[number].signature.c_str(); }}
-EXPORT const char *cuda_host_launch(int number, const unsigned *grid, const unsigned *block,
-                                    unsigned shared_bytes, void **args, int order,
-                                    unsigned long long seed) {{
-    return cuda_host::launch(kernels[number], grid, block, shared_bytes, args, order, seed);
-}}
-"""
-
-
-class CompileException(Exception):
-    """The compiler refused the source."""
 
 
 class LaunchError(Exception):
@@ -45,22 +23,20 @@ class LaunchError(Exception):
 
 
 class RawModule:
-    """Kernels from CUDA source; compiled at the first get_function, as CuPy does."""
+    """Kernels of a compiled file. Of CuPy's arguments only `path` is offered: CuPy adds flags of
+    its own to what it compiles."""
 
-    def __init__(self, *, code=None, options=(), name_expressions=None):
-        self.code, self.name_expressions = code, tuple(name_expressions or ())
-        self.options = tuple(options)
-        unknown = [o for o in self.options if not o.startswith(("-I", "-D", "-std="))]
-        if unknown:
-            raise ValueError(f"the stand-in does not know the compiler options {unknown}")
-        self._library = None
+    def __init__(self, *, path):
+        self.file_path = path
 
     def get_function(self, name):
-        if name not in self.name_expressions:
-            raise ValueError(f"{name} is not among the name expressions of this module")
-        if self._library is None:
-            self._library = _load(build(self.code, self.options, self.name_expressions))
-        return RawKernel(name, self._library, self.name_expressions.index(name))
+        if Path(self.file_path).read_bytes()[:4] != b"\x7fELF":
+            return PtxKernel(name, self.file_path)
+        library = _load(self.file_path)
+        number = library.cuda_host_find(name.encode())
+        if number < 0:
+            raise ValueError(f"{name} is not in {self.file_path}")
+        return RawKernel(name, library, number)
 
 
 class RawKernel:
@@ -92,6 +68,14 @@ class RawKernel:
             raise LaunchError(f"{self.name}: {shared_mem} bytes of shared memory, a block has "
                               f"{MAX_SHARED}")
 
+    @staticmethod
+    def _is_pointer(argument, code: str) -> bool:
+        return code.startswith("*")
+
+    @staticmethod
+    def _fits(argument, code: str) -> bool:
+        return isinstance(argument, np.generic) and argument.dtype.str[1:] == code
+
     def _pack(self, args):
         """Eight bytes an argument, each checked against the signature; the arrays, to keep them
         alive."""
@@ -101,11 +85,11 @@ class RawKernel:
         storage, keep = (ctypes.c_uint64 * len(args))(), []
         for position, (argument, code) in enumerate(zip(args, self.signature)):
             where = f"{self.name}: argument {position} ({code})"
-            if code.startswith("*"):
-                storage[position] = _pointer(argument, code[1:], where)
+            if self._is_pointer(argument, code):
+                storage[position] = _pointer(argument, code, where)
                 keep.append(argument)
             else:
-                if not isinstance(argument, np.generic) or argument.dtype.str[1:] != code:
+                if not self._fits(argument, code):
                     raise LaunchError(f"{where} is {argument!r}: pass a NumPy scalar of exactly "
                                       "that type")
                 raw = argument.tobytes()
@@ -123,14 +107,58 @@ class RawKernel:
             raise LaunchError(f"{self.name}: {error.decode()}")
 
 
+class PtxKernel(RawKernel):
+    """The same for a kernel of a PTX file, run by the machine in ../ptx.
+
+    PTX knows the sizes of parameters and which are floats, no more.
+    """
+
+    def __init__(self, name, path):
+        self.name, self._kernel = name, _ptx().kernel(path, name)
+        self.signature = self._kernel.signature
+
+    @staticmethod
+    def _is_pointer(argument, code: str) -> bool:
+        return code == "u8" and isinstance(argument, (arrays.ndarray, np.uintp))
+
+    @staticmethod
+    def _fits(argument, code: str) -> bool:
+        given = argument.dtype.str[1:] if isinstance(argument, np.generic) else ""
+        return given.replace("i", "u") == code
+
+    def _run(self, grid, block, shared_mem, storage, keep):
+        RawKernel._launches += 1
+        extents = [(array.data.ptr, array.nbytes) for array in keep
+                   if isinstance(array, arrays.ndarray)]
+        try:
+            _ptx().run(self._kernel, grid, block, shared_mem, bytes(storage), extents)
+        except _ptx().PTXError as error:
+            raise LaunchError(f"{self.name}: {error}") from error
+
+
+@cache
+def _ptx():
+    """The PTX machine, loaded from the folder beside this one as a package of its own."""
+    name = "hpcgcn_ptx_machine"
+    folder = Path(__file__).resolve().parent.parent / "ptx"
+    spec = importlib.util.spec_from_file_location(name, folder / "__init__.py",
+                                                  submodule_search_locations=[str(folder)])
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
 def _pointer(argument, code: str, where: str) -> int:
+    """code: `*` and the type pointed to, or a type without one if that is not known."""
     if isinstance(argument, np.uintp) and argument == 0:
         return 0
     if not isinstance(argument, arrays.ndarray):
         raise LaunchError(f"{where} is a {type(argument).__name__}: pass a device array or a "
                           "null pointer")
-    element, _, vector = code.partition("x")
-    if argument.dtype.str[1:] != element:
+    element, _, vector = code[1:].partition("x")
+    if code[0] == "*" and argument.dtype.str[1:] != element:
         raise LaunchError(f"{where} is an array of {argument.dtype}")
     if not argument.flags.c_contiguous:
         raise LaunchError(f"{where} is a strided array")
@@ -139,45 +167,9 @@ def _pointer(argument, code: str, where: str) -> int:
     return argument.data.ptr
 
 
-# -- compiling -------------------------------------------------------------------------------------
 @cache
-def _compiler_version() -> str:
-    return subprocess.run(["g++", "--version"], capture_output=True, text=True,
-                          check=True).stdout.splitlines()[0]
-
-
-def build(code: str, options: tuple[str, ...], name_expressions: tuple[str, ...]) -> Path:
-    """The shared library for this source, from the cache if it was built before."""
-    kernels = ", ".join(f"cuda_host::describe(&{name})" for name in name_expressions)
-    source = WRAPPER.format(name="kernels.cu", code=code, kernels=kernels)
-    sanitizers = settings.sanitizers()
-    flags = (*FLAGS, *options, f"-I{HEADERS}",
-             *((f"-fsanitize={sanitizers}", "-fno-sanitize-recover=all") if sanitizers else ()))
-    includes = [p.read_text() for p in sorted(HEADERS.glob("*.h"))]
-    for option in options:
-        if option.startswith("-I"):
-            includes += [p.read_text() for p in sorted(Path(option[2:]).glob("*.cuh"))]
-    text = "\0".join((source, *flags, *includes, _compiler_version()))
-    target = settings.cache_directory() / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.so"
-    if not target.exists():
-        _compile(source, flags, target)
-    return target
-
-
-def _compile(source: str, flags, target: Path):
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        path, library = Path(scratch) / "module.cpp", Path(scratch) / "module.so"
-        path.write_text(source)
-        result = subprocess.run(["g++", *flags, str(path), "-o", str(library)], capture_output=True,
-                                text=True)
-        if result.returncode:
-            raise CompileException(result.stderr)
-        os.replace(library, target)          # whole or not at all: ranks compile at the same time
-
-
-def _load(path: Path):
-    library = ctypes.CDLL(str(path))
+def _load(path: str):
+    library = ctypes.CDLL(path)
     library.cuda_host_signature.restype = ctypes.c_char_p
     library.cuda_host_launch.restype = ctypes.c_char_p
     library.cuda_host_launch.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 PREFIX = "HPCGCN_CUDA_STAND_IN"
 ORDERS = ("ascending", "descending", "shuffled")
@@ -47,7 +46,12 @@ def mpi_is_aware() -> bool:
     return os.environ.get(f"{PREFIX}_MPI", "") == "aware"
 
 
-def cache_directory() -> Path:
-    """Where compiled modules are kept."""
-    default = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "hpcgcn-cuda-host"
-    return Path(os.environ.get(f"{PREFIX}_CACHE", default))
+def architecture() -> int:
+    """Of whose PTX kernels are run; 0: what g++ makes of the sources."""
+    value = os.environ.get(f"{PREFIX}_KERNELS", "g++")
+    if value == "g++":
+        return 0
+    kind, _, number = value.partition("-")
+    if kind != "ptx" or not number.isdigit():
+        raise ValueError(f"{PREFIX}_KERNELS={value}: g++, or ptx-80 for the PTX of compute_80")
+    return int(number)

@@ -111,7 +111,7 @@ class HostAggregation(Aggregation):
                 backend.copy(piece, target[:, layout.columns(route.peer, width)])
         if self.adds:
             backend.axpby(1.0, self.out[start:stop], 1.0, target, self.out[start:stop])
-        yield from row_blocks(start, stop, width)
+        yield from row_blocks(backend, start, stop, width)
 
 
 class HostAggregations(Aggregations):
@@ -148,7 +148,7 @@ class HostAggregations(Aggregations):
         self.backward = [wrapped(inner, back[k], everywhere) if inner else None
                          for k, inner in enumerate(self.columns.backward)]
         self.exchanges = self.columns.exchanges + self.transposes.exchanges
-        blocks = [row_blocks(*self.layout.local_rows(block), model.shape.hidden)
+        blocks = [row_blocks(backend, *self.layout.local_rows(block), model.shape.hidden)
                   for block in everywhere]
         self.blocks = [rows for pieces in blocks for rows in pieces]
         self.idle_blocks = frozenset(rows for block, pieces in enumerate(blocks)

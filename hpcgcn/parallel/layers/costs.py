@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -26,7 +27,7 @@ def measure_units(backend, shape: Shape, inputs: Inputs, graph: ChunkedGraph, se
     parameters = Parameters(backend, parameter_specs(shape), seed)
     model = build_model(backend, shape, parameters, n, _sample(inputs, n))
     plan = Plan(whole_line(model), by_chunk=True,
-                recompute_rows=largest_block if recompute else None)
+                recompute_rows=partial(largest_block, backend) if recompute else None)
     plan.bind(backend)
     widths = {hop.source.width for hop in model.hops}
     products = {width: _product_seconds(backend, graph, width, n) for width in widths}
@@ -62,7 +63,7 @@ def _fastest(backend, work) -> float:
 
 def _step_seconds(backend, step, n: int, context: PassContext) -> float:
     def there_and_back():
-        for rows in row_blocks(0, n, step.target.width):
+        for rows in row_blocks(backend, 0, n, step.target.width):
             step.forward(rows, context)
             step.backward(rows, context)
             step.weight_gradients(rows, context)

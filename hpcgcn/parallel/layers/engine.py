@@ -57,7 +57,7 @@ class PipelineEngine:
         self.model = build_model(backend, shape, parameters, self.local.n_owned, inputs)
         plans = self._divide(inputs)
         plan = plans[grid.stage]
-        self.plan = plan_stage(plan, settings.recomputes,
+        self.plan = plan_stage(backend, plan, settings.recomputes,
                                settings.keeps_history and not settings.zeroes_gradients,
                                self.model.logits if grid.last else None)
         parameters.allocate({p.spec.name for p in self.plan.parameters})

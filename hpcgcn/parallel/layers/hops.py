@@ -98,7 +98,7 @@ class ForwardHop:
         """Yields ranges of complete rows of the chunk's output; all that it reads has been pushed,
         or is history."""
         graph = self.graph
-        blocks = row_blocks(*graph.rows(chunk), self.out.shape[1])
+        blocks = row_blocks(graph.backend, *graph.rows(chunk), self.out.shape[1])
         if self.halo is None:
             for rows in blocks:
                 self._multiply(rows, 0, self.x, False)
@@ -136,7 +136,7 @@ class BackwardHop:
         """Yields ranges of complete rows of the chunk's gradient."""
         graph = self.graph
         matrices = graph.exact_backward if exact else graph.backward
-        blocks = row_blocks(*graph.rows(chunk), self.dx.shape[1])
+        blocks = row_blocks(graph.backend, *graph.rows(chunk), self.dx.shape[1])
         if self.halo:
             for _, _, halo in self.halo.slices[chunk]:
                 self._multiply(matrices, 1, (halo.start, halo.stop), self.halo_gradient, False)

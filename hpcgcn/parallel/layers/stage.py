@@ -27,7 +27,7 @@ class Stage:
 
     def _blocks(self, chunk: int):
         start, stop = self.graph.rows(chunk)
-        return row_blocks(start, stop, self.width)
+        return row_blocks(self.graph.backend, start, stop, self.width)
 
     def run_forward(self, schedule: ChunkSchedule, context: PassContext, inbound, outbound,
                     exact: bool, on_leaving=None):

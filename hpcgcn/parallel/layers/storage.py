@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from hpcgcn.nn.fields import Field
 from hpcgcn.nn.plan import Line, Plan
 from hpcgcn.parallel.aggregation import gathers_gradient, largest_block
 from hpcgcn.parallel.layers.division import StagePlan
 
 
-def plan_stage(stage: StagePlan, recompute: bool = False, stale_gradients: bool = False,
+def plan_stage(backend, stage: StagePlan, recompute: bool = False, stale_gradients: bool = False,
                logits: Field | None = None) -> Plan:
     """The plan of a stage's arrays. logits: on the last stage, what the loss reads.
 
@@ -19,4 +21,4 @@ def plan_stage(stage: StagePlan, recompute: bool = False, stale_gradients: bool 
     gathered = [hop.target.planned_grad for hop in stage.hops
                 if gathers_gradient(hop) and hop.target.planned_grad is not None]
     return Plan(line, by_chunk=True, outlive_epoch=gathered if stale_gradients else [],
-                recompute_rows=largest_block if recompute else None)
+                recompute_rows=partial(largest_block, backend) if recompute else None)

@@ -87,12 +87,13 @@ class HaloForward(Aggregation):
         self.blocking, self.progress = blocking, progress
         self.storage = stores.storage("owned", x, turn, reuse(matrices.inner))
         self.halo_storage = stores.storage("halo", exchange.received, turn, reuse(matrices.outer))
-        width = out.shape[1]
-        self.everywhere = (row_blocks(0, matrices.n_interior, width),
-                           row_blocks(matrices.n_interior, matrices.n_owned, width))
+        backend, width = matrices.backend, out.shape[1]
+        self.everywhere = (row_blocks(backend, 0, matrices.n_interior, width),
+                           row_blocks(backend, matrices.n_interior, matrices.n_owned, width))
         inside, outside = matrices.n_train
-        self.for_loss = (row_blocks(0, inside, width),
-                         row_blocks(matrices.n_interior, matrices.n_interior + outside, width))
+        self.for_loss = (row_blocks(backend, 0, inside, width),
+                         row_blocks(backend, matrices.n_interior, matrices.n_interior + outside,
+                                    width))
         self.last = last
         self.multiply_adds = (matrices.n_entries_for_loss if last
                               else matrices.inner.nnz + matrices.outer.nnz) * width
@@ -136,10 +137,10 @@ class HaloBackward(Aggregation):
         self.blocking, self.progress = blocking, progress
         self.storage = stores.storage("owned", dz, turn, reuse(matrices.transposes[0]))
         self.halo_gradient = halo_gradient  # (n_halo, width), what the exchange sends
-        width = dz.shape[1]
-        self.interior = row_blocks(0, matrices.n_interior, width)
-        self.boundary = row_blocks(matrices.n_interior, matrices.n_owned, width)
-        self.halo = row_blocks(0, matrices.local.n_halo, width)
+        backend, width = matrices.backend, dz.shape[1]
+        self.interior = row_blocks(backend, 0, matrices.n_interior, width)
+        self.boundary = row_blocks(backend, matrices.n_interior, matrices.n_owned, width)
+        self.halo = row_blocks(backend, 0, matrices.local.n_halo, width)
         self.multiply_adds = (self.inner_t.nnz + self.outer_t.nnz) * width
 
     def push(self, rows, context):
@@ -190,8 +191,8 @@ class HaloAggregations(Aggregations):
             self._evaluation(hop, training, plain)
             for hop, training in zip(model.hops, self.forward)]
         inside, outside = self.matrices.n_train
-        inner, inner_idle = split_blocks(0, inside, local.n_interior, model.shape.hidden)
-        outer, outer_idle = split_blocks(local.n_interior, outside, local.n_owned,
+        inner, inner_idle = split_blocks(backend, 0, inside, local.n_interior, model.shape.hidden)
+        outer, outer_idle = split_blocks(backend, local.n_interior, outside, local.n_owned,
                                          model.shape.hidden)
         self.blocks, self.idle_blocks = (inner + inner_idle + outer + outer_idle,
                                          frozenset(inner_idle + outer_idle))

@@ -24,8 +24,8 @@ class WholeAggregation(Aggregation):
         matrix."""
         self.backend, self.matrix, self.out, self.adds = backend, matrix, out, adds
         self.storage = stores.storage("owned", x, turn, reuse)
-        self.blocks = row_blocks(0, out.shape[0], out.shape[1])
-        self.trained = row_blocks(0, n_trained, out.shape[1])
+        self.blocks = row_blocks(backend, 0, out.shape[0], out.shape[1])
+        self.trained = row_blocks(backend, 0, n_trained, out.shape[1])
         self.multiply_adds = n_entries * out.shape[1]
 
     def push(self, rows, context):
@@ -72,6 +72,7 @@ class WholeAggregations(Aggregations):
         self.backward: list[WholeAggregation | None] = [
             back(hop) if gathers_gradient(hop) else None for hop in model.hops]
         self.evaluation = self.forward
-        used, idle = split_blocks(0, local.n_train[0] if for_loss else n, n, max(shape.hidden, 1))
+        used, idle = split_blocks(backend, 0, local.n_train[0] if for_loss else n, n,
+                                  max(shape.hidden, 1))
         self.blocks, self.idle_blocks = used + idle, frozenset(idle)
         self.exchanges = []
