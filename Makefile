@@ -43,7 +43,7 @@ help:
 	@echo "make demo          generate a graph, train on $(RANKS) ranks, show the result"
 	@echo "make test          set up and run all tests"
 	@echo "make test-fast     what to run before a commit: no jobs, nothing slow, 2 ranks"
-	@echo "make lint          style (ruff)"
+	@echo "make lint          style and types (ruff, mypy)"
 	@echo "make setup         only the virtual environment ($(VENV))"
 	@echo "make cluster-deps  Debian packages for the tests that need Slurm, network namespaces or Chromium (root)"
 	@echo "make test-mpich    the tests that use MPI, with MPICH, in an environment of its own"
@@ -68,6 +68,7 @@ $(LINTABLE): $(TESTABLE)
 
 lint: $(LINTABLE)
 	$(BIN)/ruff check .
+	$(BIN)/mypy
 
 demo: $(INSTALLED)
 	@mkdir -p runs

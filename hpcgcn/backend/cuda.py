@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
+from typing import Any
 
 import numpy as np
 
@@ -63,7 +64,7 @@ class CudaBackend(Backend):
         self.kernels = Kernels(self.cupy, 10 * self.properties["major"]
                                + self.properties["minor"])
         self.structures = cuda_sparse.Structures(self.from_host)
-        self._scratch = None
+        self._scratch: Any = None            # a device array
 
     def describe(self) -> dict:
         pool = self.cupy.get_default_memory_pool()

@@ -67,6 +67,8 @@ def _load_stand_in():
                            "with the source tree")
     spec = importlib.util.spec_from_file_location("hpcgcn_cuda_stand_in", path,
                                                   submodule_search_locations=[str(path.parent)])
+    if spec is None or spec.loader is None:
+        raise BackendError(f"{path} cannot be imported")
     module = importlib.util.module_from_spec(spec)
     sys.modules["hpcgcn_cuda_stand_in"] = module
     spec.loader.exec_module(module)
@@ -75,14 +77,14 @@ def _load_stand_in():
 
 def warn_if_shared(comm, uuid: bytes):
     """Warn, on rank 0, if two ranks compute on one GPU. Collective."""
-    ranks = {}
+    ranks: dict[bytes, list[int]] = {}
     for rank, other in enumerate(comm.allgather(uuid)):
         ranks.setdefault(other, []).append(rank)
     shared = [group for group in ranks.values() if len(group) > 1]
     if shared and comm.rank == 0:
         groups = "; ".join("ranks " + ", ".join(map(str, group)) for group in shared)
         warnings.warn(f"GPUs are shared ({groups}): each gets a part of its speed and memory. "
-                      "Start as many ranks a node as it has GPUs.", RuntimeWarning, stacklevel=3)
+                      "Start one rank per GPU.", RuntimeWarning, stacklevel=3)
 
 
 @contextlib.contextmanager

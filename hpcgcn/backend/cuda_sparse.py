@@ -63,7 +63,8 @@ class Structure:
         self.host_indptr, self.host_indices, self.n_columns = indptr, indices, n_columns
         self.indptr, self.indices = upload(indptr), upload(indices)
         self.host_entry, self._entry = entry, None
-        self._lists, self._transposes = {}, {}
+        self._lists: dict[bool, RowLists] = {}               # with and without empty rows
+        self._transposes: dict[tuple[int, int], Structure] = {}      # by range of rows
 
     @property
     def n_rows(self) -> int:

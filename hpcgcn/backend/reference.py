@@ -181,7 +181,7 @@ class ReferenceBackend(Backend):
         zero, step = (quantiser_cells if key is None else quantiser_range)(rows, bits, wide)
         levels = np.float32(2 ** bits - 1)
         with np.errstate(all="ignore"):
-            noise = np.float32(0.5)
+            noise: np.ndarray | np.float32 = np.float32(0.5)
             if key is not None:
                 noise = philox.bits16(key, ids, width).astype(np.float32) / np.float32(65536)
             q = np.floor((rows - zero[:, None]) / step[:, None] + noise)

@@ -31,7 +31,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
                      for row in cells)
 
 
-def size(n_bytes: int) -> str:
+def size(n_bytes: float) -> str:
     """Bytes in the unit that suits them."""
     for unit in ("B", "KiB", "MiB"):
         if n_bytes < 1024:

@@ -94,9 +94,9 @@ def _features(table: Table, chosen: Columns, options: ReadOptions) -> list[int]:
     features = [_named(table, name) for name in given]
     if len(set(features)) != len(features):
         raise ConfigError(f"--feature-columns {','.join(given)}: expected every column once")
-    answer = {chosen.label, *chosen.classes}.intersection(features)
-    if answer:
-        raise ConfigError(f"--feature-columns {','.join(given)}: {table.first[answer.pop()]} holds "
+    answers = [k for k in features if k == chosen.label or k in chosen.classes]
+    if answers:
+        raise ConfigError(f"--feature-columns {','.join(given)}: {table.first[answers[0]]} holds "
                           "the classes, which are to be found out; expected other columns")
     return [k for k in features if k not in skipped]
 

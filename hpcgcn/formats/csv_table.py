@@ -8,6 +8,7 @@ import gzip
 import io
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -48,10 +49,11 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
                   "at least two: source and target, separated by commas, tabs or spaces")
     headed = _is_headed(table, options)
     columns = _end_columns(table, options, headed)
-    facts = {"source": os.path.basename(edges), "path": edges, "strict": True,
-             "notes": _unused_columns(table, columns, headed),
-             "extra": {"edge_columns": [table.first[column] for column in columns]} if headed
-             else {}}
+    facts: dict[str, Any] = {
+        "source": os.path.basename(edges), "path": edges, "strict": True,
+        "notes": _unused_columns(table, columns, headed),
+        "extra": ({"edge_columns": [table.first[column] for column in columns]} if headed
+                  else {})}
     numbers = options.ids == "number" or (options.ids == "auto" and not nodes
                                           and _looks_numbered(table, columns, headed))
     if nodes is None:
@@ -59,18 +61,24 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
     if nodes is None and numbers:
         return Draft(lambda: numbered_edges(table, columns, headed, None), None,
                      lines=lambda: numbered_lines(table, columns, headed, None), **facts)
-    known = read_nodes(nodes, options) if nodes else None
-    if known and (options.ids == "number" or known.ids == [str(k) for k in range(len(known.ids))]):
+    if nodes is None:
+        return _named(table, columns, headed, _distinct_ids(table, columns, headed), None, facts)
+    known = read_nodes(nodes, options)
+    if options.ids == "number" or known.ids == [str(k) for k in range(len(known.ids))]:
         order = numbered_order(nodes, known)
-        ends = (table, columns, headed, len(order))
-        draft = Draft(lambda: numbered_edges(*ends), len(order),
-                      lines=lambda: numbered_lines(*ends), **facts)
+        draft = Draft(lambda: numbered_edges(table, columns, headed, len(order)), len(order),
+                      lines=lambda: numbered_lines(table, columns, headed, len(order)), **facts)
         return with_nodes(known, order, None, draft)
-    names = known.ids if known else _distinct_ids(table, columns, headed)
-    ends = (table, columns, headed, names, nodes)
-    draft = Draft(lambda: _named_edges(*ends), len(names), node_names=_names(names),
-                  lines=lambda: _named_lines(*ends), **facts)
-    return with_nodes(known, np.arange(len(names)), draft.node_names, draft) if known else draft
+    draft = _named(table, columns, headed, known.ids, nodes, facts)
+    return with_nodes(known, np.arange(len(known.ids)), draft.node_names, draft)
+
+
+def _named(table: Table, columns: tuple[int, int], headed: bool, names: list[str],
+           nodes: str | None, facts: dict[str, Any]) -> Draft:
+    """A graph whose edges are between names."""
+    return Draft(lambda: _named_edges(table, columns, headed, names, nodes), len(names),
+                 node_names=_names(names),
+                 lines=lambda: _named_lines(table, columns, headed, names, nodes), **facts)
 
 
 def _check_no_columns(options: ReadOptions):
@@ -117,9 +125,11 @@ def _end_columns(table: Table, options: ReadOptions, headed: bool) -> tuple[int,
                               "different columns")
         return names.index(options.edge_columns[0]), names.index(options.edge_columns[1])
     lower = [name.lower() for name in names]
-    found = [next((lower.index(name) for name in known if name in lower), None)
-             for known in _ENDS] if headed else [None, None]
-    return (found[0], found[1]) if None not in found else (0, 1)
+    source, target = (next((lower.index(name) for name in known if name in lower), None)
+                      for known in _ENDS)
+    if not headed or source is None or target is None:
+        return 0, 1
+    return source, target
 
 
 def _unused_columns(table: Table, columns: tuple[int, int], headed: bool) -> list[str]:
@@ -159,11 +169,11 @@ def _distinct_ids(table: Table, columns, headed: bool) -> list[str]:
 
     A first pass over the file.
     """
-    found = set()
+    ids: set[str] = set()
     for _, source, target in _end_cells(table, columns, headed):
-        found.update((source, target))
-    numeric = all(map(is_whole, found))
-    return sorted(found, key=(lambda name: (int(name), name)) if numeric else None)
+        ids.update((source, target))
+    numeric = all(map(is_whole, ids))
+    return sorted(ids, key=(lambda name: (int(name), name)) if numeric else None)
 
 
 def _named_edges(table: Table, columns, headed: bool, names: list[str], nodes: str | None):
@@ -184,9 +194,14 @@ def _named_lines(table: Table, columns, headed: bool, names: list[str],
                       f"one of the {len(names)} ids in {nodes}")
         rows.append((line, number[source], number[target]))
         if len(rows) == _BLOCK:
-            yield tuple(np.array(rows, np.int64).T)
+            yield _columns_of(rows)
             rows = []
-    yield tuple(np.array(rows, np.int64).reshape(-1, 3).T)
+    yield _columns_of(rows)
+
+
+def _columns_of(rows: list[tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    table = np.array(rows, np.int64).reshape(-1, 3)
+    return table[:, 0], table[:, 1], table[:, 2]
 
 
 def names_of(graph: Graph) -> list[str]:

@@ -36,9 +36,10 @@ def _located(sources: list[str]) -> tuple[str, str] | None:
                                                                       "reddit_graph.npz")
         return (data, graph) if data and graph else None
     if len(sources) == 2:
-        data = [s for s in sources if s.endswith("data.npz")]
-        graph = [s for s in sources if s.endswith("graph.npz")]
-        return (data[0], graph[0]) if len(data) == len(graph) == 1 else None
+        data_files = [s for s in sources if s.endswith("data.npz")]
+        graph_files = [s for s in sources if s.endswith("graph.npz")]
+        one_each = len(data_files) == len(graph_files) == 1
+        return (data_files[0], graph_files[0]) if one_each else None
     return None
 
 

@@ -105,11 +105,15 @@ def split_from_masks(where: str, n_nodes: int, train, val, test) -> np.ndarray:
     if len({len(mask) for mask in masks}) != 1:
         raise GraphError(f"{where}: {[len(mask) for mask in masks]} train, val and test masks; "
                          "expected as many of each")
-    if sum(mask.astype(np.uint8) for mask in masks).max(initial=0) > 1:
-        number, node = np.argwhere(sum(mask.astype(np.uint8) for mask in masks) > 1)[0]
+    splits_of_node = np.sum(masks, axis=0, dtype=np.uint8)
+    if splits_of_node.max(initial=0) > 1:
+        number, node = np.argwhere(splits_of_node > 1)[0]
         raise GraphError(f"{where}: node {node} is in two of train, val and test of split "
                          f"{number}; expected one")
-    return sum(code * mask.astype(np.uint8) for code, mask in enumerate(masks, 1)).astype(np.uint8)
+    split = np.zeros_like(splits_of_node)
+    for code, mask in enumerate(masks, 1):
+        split[mask] = code
+    return split
 
 
 def split_from_lists(where: str, n_nodes: int, train, val, test) -> np.ndarray:
@@ -151,7 +155,7 @@ def checked_dense(where: str, features: np.ndarray, n_nodes: int) -> np.ndarray:
 
 
 def checked_labels(where: str, labels: np.ndarray, n_nodes: int,
-                   line: Callable[[int], int] | None = None) -> np.ndarray:
+                   line: Callable[[int], int | None] | None = None) -> np.ndarray:
     """Labels as (n,) int32 with -1 for none, or (n, n_classes) uint8; `line` tells where in the
     file a node's row is."""
     if labels.ndim == 2 and labels.shape[1] == 1 and labels.dtype.kind != "b":
@@ -162,11 +166,11 @@ def checked_labels(where: str, labels: np.ndarray, n_nodes: int,
     if labels.dtype.kind not in "fiub":
         raise GraphError(f"{where}: labels are {labels.dtype}; expected numbers")
     if labels.ndim == 2:
-        wrong = np.argwhere(~np.isin(labels, (0, 1)))
-        if len(wrong):
-            node = int(wrong[0][0])
+        wrong_cells = np.argwhere(~np.isin(labels, (0, 1)))
+        if len(wrong_cells):
+            node = int(wrong_cells[0][0])
             raise GraphError(f"{_at(where, line, node)}: node {node} has "
-                             f"{labels[tuple(wrong[0])]} in a class column; expected 0 or 1")
+                             f"{labels[tuple(wrong_cells[0])]} in a class column; expected 0 or 1")
         return labels.astype(np.uint8)
     if labels.dtype.kind == "f":
         # Unlabelled nodes are NaN in some data sets.
@@ -207,8 +211,9 @@ def _is_plain(name: int | str | bytes) -> bool:
     return not isinstance(name, str) or not (CONTROL.search(name) or "\r" in name)
 
 
-def _at(where: str, line: Callable[[int], int] | None, row: int) -> str:
-    return f"{where}, line {line(row)}" if line else where
+def _at(where: str, line: Callable[[int], int | None] | None, row: int) -> str:
+    number = line(row) if line else None
+    return where if number is None else f"{where}, line {number}"
 
 
 @dataclass

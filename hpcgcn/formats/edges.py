@@ -27,7 +27,9 @@ class EdgeSpool:
 
     def __init__(self, folder: str, undirected: bool, run_keys: int = RUN_KEYS):
         self.folder, self.undirected, self.run_keys = folder, undirected, run_keys
-        self.pending, self.n_pending, self.runs = [], 0, []
+        self.pending: list[np.ndarray] = []      # keys in memory, not sorted yet
+        self.n_pending = 0
+        self.runs: list[np.memmap] = []          # sorted keys, in files
         self.n_edges = self.n_loops = 0
         self.largest = -1
         # source and target of an edge that was given twice
@@ -119,7 +121,7 @@ class EdgeSpool:
         indices = np.memmap(path, index_dtype(n_nodes),
                             "r") if degrees.any() else np.zeros(0, index_dtype(n_nodes))
         for run in self.runs:
-            os.unlink(run.filename)
+            os.unlink(str(run.filename))
         self.runs = []
         return _indptr(degrees), indices, n_repeated
 
@@ -146,7 +148,7 @@ def _between(run: np.memmap, start: int, stop: int) -> np.ndarray:
     """The keys of the rows start:stop of a sorted run, read rather than mapped: mapped pages would
     count as memory in use."""
     low, high = (int(at) for at in np.searchsorted(run, np.array([start, stop], np.uint64) << _ROW))
-    return np.fromfile(run.filename, np.uint64, count=high - low, offset=8 * low)
+    return np.fromfile(str(run.filename), np.uint64, count=high - low, offset=8 * low)
 
 
 def _indptr(degrees: np.ndarray) -> np.ndarray:

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 
 from hpcgcn.errors import FileError
@@ -129,9 +130,11 @@ class Lines:
         if b"\0" in chunk:
             line = self.line + chunk[:chunk.index(b"\0")].count(b"\n")
             raise bad(self.path, line, "a zero byte", "plain text (this is a binary file)")
-        if chunk.count(b"\r") != chunk.count(b"\r\n"):
-            at = re.search(rb"\r(?!\n)", chunk).start()
-            raise bad(self.path, self.line + chunk[:at].count(b"\n"),
+        # The count is quick, the search is not.
+        lone = (re.search(rb"\r(?!\n)", chunk) if chunk.count(b"\r") != chunk.count(b"\r\n")
+                else None)
+        if lone:
+            raise bad(self.path, self.line + chunk[:lone.start()].count(b"\n"),
                       "a carriage return without a line feed", "lines that end with a line feed")
         first = self.line
         self.line += chunk.count(b"\n")
@@ -175,13 +178,13 @@ def read_json(path: str | os.PathLike):
 
 def _object(path, pairs: list) -> dict:
     """A JSON object; a key that is there twice is refused, where JSON would keep the last."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        seen: set = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        twice = next(key for key, _ in pairs if counts[key] > 1)
         raise bad(path, key_line(path, twice, 2), f"{twice[:40]!r} is there twice",
                   "every key once")
-    return found
+    return members
 
 
 def key_line(path: str | os.PathLike, key: str, number: int = 1) -> int | None:

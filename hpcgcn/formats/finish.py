@@ -56,7 +56,7 @@ def finished(draft: Draft, choices: Choices,
 
 
 def _graph(draft: Draft, choices: Choices, temporary: str) -> tuple[Graph, list[str]]:
-    notes = []
+    notes: list[str] = []
     given = _given_split(draft, choices)
     indptr, indices = _csr(draft, choices, temporary, notes)
     n_nodes = len(indptr) - 1
@@ -74,7 +74,7 @@ def _graph(draft: Draft, choices: Choices, temporary: str) -> tuple[Graph, list[
                   n_classes, directed, draft.node_names, draft.source, extra)
     if choices.largest_component:
         graph = _within(graph, largest_component(indptr, indices),
-                        draft.features is None and choices.make_features, notes)
+                        choices.make_features if draft.features is None else "", notes)
     if given is None:
         graph.split = _drawn_split(graph, choices, notes)
     if choices.normalise_features:
@@ -102,7 +102,7 @@ def _csr(draft: Draft, choices: Choices, temporary: str,
         raise GraphError(f"{draft.path}: {error}") from None
     n_nodes = _n_nodes(draft, spool)
     indptr, indices, n_repeated = spool.build(n_nodes)
-    if n_repeated and draft.strict and not choices.drop_duplicates:
+    if n_repeated and spool.repeated and draft.strict and not choices.drop_duplicates:
         source, target = spool.repeated
         places = _lines_of(draft,
                            lambda sources, targets: (sources == source) & (targets == target), 2)

@@ -47,8 +47,9 @@ def read_nodes(path: str, options: ReadOptions) -> NodeTable:
     """A table with a header; every column that is neither id, label nor split is a feature."""
     table = Table(path)
     columns = choose_columns(table, options)
-    ids, lines, labels, classes, splits, features = [], [], [], [], [], []
-    seen = {}
+    ids: list[str] = []
+    lines, labels, classes, splits, features = [], [], [], [], []
+    seen: dict[str, int] = {}                # the line of every id
     for first, chunk in table.chunks(skip_first=True):
         rows = list(table.rows(first, chunk))
         for number, row in rows:
@@ -132,10 +133,10 @@ def _labels(table: Table, columns: Columns, lines, words: list[str], classes: li
     each class."""
     if columns.classes:
         matrix = np.concatenate(classes)
-        wrong = np.argwhere((matrix != 0) & (matrix != 1))
-        if len(wrong):
-            raise bad(table.path, lines[wrong[0][0]],
-                      f"{matrix[tuple(wrong[0])]:g} in a class column", "0 or 1")
+        wrong_cells = np.argwhere((matrix != 0) & (matrix != 1))
+        if len(wrong_cells):
+            raise bad(table.path, lines[wrong_cells[0][0]],
+                      f"{matrix[tuple(wrong_cells[0])]:g} in a class column", "0 or 1")
         return matrix.astype(np.uint8), matrix.shape[1], [table.first[column].split(":", 1)[1]
                                                           for column in columns.classes]
     if columns.label is None:

@@ -64,7 +64,7 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
         raise FileError(f"{raw} has no edge.csv.gz; expected the raw folder of an OGB data set")
     features = _table(raw, "node-feat", np.float32)
     labels = _table(raw, "node-label", np.float64, missing=True)
-    label_path = present(raw, "node-label.csv.gz", "node-label.csv")
+    label_path = present(raw, "node-label.csv.gz", "node-label.csv") or raw
     n_nodes = _n_nodes(raw, features, labels)
     table = Table(path)
     if table.n_columns != 2:

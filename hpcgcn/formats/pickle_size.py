@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 import pickletools
+from collections.abc import Sequence
 from typing import BinaryIO
 
 MOST_DEPTH = 200
@@ -24,11 +25,11 @@ class _Value:
 
     __slots__ = ("size", "depth")
 
-    def __init__(self, parts: list[_Value] = ()):
+    def __init__(self, parts: Sequence[_Value] = ()):
         self.size, self.depth = 1, 1
         self.add(parts)
 
-    def add(self, parts: list[_Value]):
+    def add(self, parts: Sequence[_Value]):
         self.size += sum(part.size for part in parts)
         self.depth = max([self.depth, *(part.depth + 1 for part in parts)])
 
@@ -37,9 +38,11 @@ def check_pickle(data: bytes | BinaryIO, n_bytes: int, opcodes: frozenset[str] |
     """Raise UnpicklingError or ValueError for a pickle that is no program of the pickle machine,
     uses another opcode than these, or describes values that are far larger than its n_bytes, or
     deeper than anybody's data. A stream is left at the end of it."""
-    stack, memo, mark = [], {}, object()
-    for opcode, argument, position in pickletools.genops(data):
-        name = opcode.name
+    stack: list = []
+    memo: dict[int, _Value] = {}
+    mark = object()
+    for opcode, argument, at in pickletools.genops(data):
+        name, position = opcode.name, at or 0        # bytes and files have positions
         if opcodes is not None and name not in opcodes:
             raise pickle.UnpicklingError(f"it uses {name} at byte {position}")
         # The unpickler's memory grows with the largest of these numbers.
@@ -51,7 +54,7 @@ def check_pickle(data: bytes | BinaryIO, n_bytes: int, opcodes: frozenset[str] |
         elif name in _MEMO_WRITES:
             memo[len(memo) if argument is None else int(argument)] = _top(stack, mark, position)
         elif name in _MEMO_READS:
-            stack.append(memo.get(int(argument)) or _Value())
+            stack.append(memo.get(int(argument or 0)) or _Value())
         elif name == "DUP":
             stack.append(_top(stack, mark, position))
         else:
@@ -80,9 +83,9 @@ def _apply(opcode, stack: list, mark, position: int, n_bytes: int):
 
 
 def _taken(opcode, stack: list, mark, position: int) -> list[_Value]:
-    wanted = opcode.stack_before
-    if pickletools.markobject not in wanted:
-        return _popped(stack, mark, len(wanted), position)
+    operands = opcode.stack_before
+    if pickletools.markobject not in operands:
+        return _popped(stack, mark, len(operands), position)
     at = len(stack) - 1
     while at >= 0 and stack[at] is not mark:
         at -= 1
@@ -90,7 +93,7 @@ def _taken(opcode, stack: list, mark, position: int) -> list[_Value]:
         raise pickle.UnpicklingError(f"it goes back to a mark that is not there at byte {position}")
     items = stack[at + 1:]
     del stack[at:]
-    return _popped(stack, mark, wanted.index(pickletools.markobject), position) + items
+    return _popped(stack, mark, operands.index(pickletools.markobject), position) + items
 
 
 def _popped(stack: list, mark, count: int, position: int) -> list[_Value]:

@@ -188,7 +188,7 @@ def write(folder: str, graph: Graph):
     one_hot[labelled, graph.labels[labelled]] = 1
     test = np.flatnonzero(graph.split[0] == TEST)
     rows = row_numbers(graph.indptr).tolist()
-    adjacency = {node: [] for node in range(graph.n_nodes)}
+    adjacency: dict[int, list[int]] = {node: [] for node in range(graph.n_nodes)}
     for node, neighbour in zip(rows, graph.indices.tolist()):
         adjacency[node].append(neighbour)
     contents = {"x": matrix[:n_train], "y": one_hot[:n_train], "tx": matrix[test],

@@ -12,6 +12,7 @@ import io
 import os
 import pickle
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -41,7 +42,7 @@ class Csr:
 class _StandIn:
     """Keeps the state that a pickle gives it."""
 
-    state = None
+    state: Any = None                    # what the file gives: of any type
 
     def __setstate__(self, state):
         self.state = state
@@ -146,8 +147,8 @@ def _array(array: _Array) -> np.ndarray:
     if not isinstance(data, bytes) or any(not isinstance(n, int) or n < 0 for n in shape) \
             or kind.itemsize * int(np.prod(shape, dtype=object)) != len(data):
         raise FileError(f"an array of shape {shape} whose data does not fit; expected a whole file")
-    found = np.frombuffer(data, kind).reshape(shape, order="F" if fortran else "C")
-    return found.astype(kind.newbyteorder("="))
+    whole = np.frombuffer(data, kind).reshape(shape, order="F" if fortran else "C")
+    return whole.astype(kind.newbyteorder("="))
 
 
 def _matrix(matrix: _Matrix) -> Csr:
@@ -162,4 +163,4 @@ def _matrix(matrix: _Matrix) -> Csr:
     if not sound:
         raise FileError("a sparse matrix whose row ends or columns do not fit its shape; "
                         "expected a sound CSR matrix")
-    return Csr(indptr.astype(np.int64), indices.astype(np.int32), values, shape)
+    return Csr(indptr.astype(np.int64), indices.astype(np.int32), values, (shape[0], shape[1]))

@@ -131,7 +131,7 @@ def split_problems(split, labels, number: int = 0, need_train: bool = False) -> 
             yield (f"split {number} has the code {codes.max()}; known are 0 unused, 1 train, 2 "
                    "val, 3 test")
             return
-        n_train += np.count_nonzero(codes == TRAIN)
+        n_train += int(np.count_nonzero(codes == TRAIN))
         if labels.ndim == 1 and ((codes > 0) & (labels[rows] < 0)).any():
             node = rows.start + int(np.flatnonzero((codes > 0) & (labels[rows] < 0))[0])
             yield f"split {number} uses node {node}, which has no label: mark it unused (0)"
@@ -222,10 +222,11 @@ def _shape_problems(graph: Graph) -> Iterator[str]:
         yield f"n_classes is {graph.n_classes}: at least one class is needed"
     if graph.n_classes > max(n_nodes, MOST_UNUSED_CLASSES):
         yield f"n_classes is {graph.n_classes}, which is more than there are nodes ({n_nodes})"
-    sparse = isinstance(graph.features, SparseRows)
-    if sparse and graph.n_features > max(len(graph.features.indices), MOST_UNUSED_COLUMNS):
+    features = graph.features
+    if (isinstance(features, SparseRows)
+            and graph.n_features > max(len(features.indices), MOST_UNUSED_COLUMNS)):
         yield (f"sparse features have {graph.n_features} columns for "
-               f"{len(graph.features.indices)} entries: leave out empty columns")
+               f"{len(features.indices)} entries: leave out empty columns")
     if graph.multilabel and graph.labels.shape[1] != graph.n_classes:
         yield f"labels have {graph.labels.shape[1]} columns for {graph.n_classes} classes"
 

@@ -39,7 +39,9 @@ def write_contents(file: h5py.File, graph: Graph, order: np.ndarray | None = Non
 
 def shape_facts(graph: Graph) -> dict:
     """The sizes and kinds of a graph's contents, as file attributes."""
-    sparse = isinstance(graph.features, SparseRows)
+    features = graph.features
+    sparse = isinstance(features, SparseRows)
+    dtype = np.float32 if isinstance(features, SparseRows) else _feature_dtype(features)
     split = np.atleast_2d(graph.split)
     counts = [{name: int(np.count_nonzero(row == code)) for code, name in SPLIT_NAMES.items()}
               for row in split]
@@ -47,7 +49,7 @@ def shape_facts(graph: Graph) -> dict:
             "n_classes": int(graph.n_classes), "n_splits": len(split),
             "directed": bool(graph.directed),
             "multilabel": graph.multilabel, "sparse_features": sparse,
-            "feature_dtype": "float32" if sparse else np.dtype(_feature_dtype(graph.features)).name,
+            "feature_dtype": np.dtype(dtype).name,
             "split_counts": json.dumps(counts)}
 
 
@@ -82,10 +84,11 @@ def read_feature_rows(features, start: int, stop: int):
 
 def reordered(graph: Graph, order: np.ndarray) -> Graph:
     """A copy of a graph in memory whose node i is node order[i] of the graph."""
-    sparse = isinstance(graph.features, SparseRows)
+    features = graph.features
     return replace(graph, indptr=take_indptr(graph.indptr, order), indices=np.concatenate(
         list(permuted_indices(graph.indptr, graph.indices, order))),
-                   features=graph.features.take(order) if sparse else graph.features[order],
+                   features=(features.take(order) if isinstance(features, SparseRows)
+                             else features[order]),
                    labels=graph.labels[order], split=graph.split[:, order],
                    node_names=None if graph.node_names is None else graph.node_names[order])
 

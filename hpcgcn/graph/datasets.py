@@ -113,6 +113,6 @@ def _crc(dataset: h5py.Dataset) -> int:
     return crc
 
 
-def _bytes_of(array: np.ndarray) -> np.ndarray:
+def _bytes_of(array: np.ndarray) -> memoryview:
     """The bytes of an array in C order."""
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

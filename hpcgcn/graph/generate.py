@@ -89,7 +89,8 @@ def generate_grid(n_nodes: int, degree: int, n_features: int, n_classes: int, se
     ids = np.arange(n_nodes)
     steps = [(0, 1), (1, 0)] if degree == 4 else [(0, 1), (1, 0), (1, 1), (1, -1)]
     edges = [_grid_edges(ids, width, down, right) for down, right in steps]
-    csr = csr_from_edges(n_nodes, *(np.concatenate(ends) for ends in zip(*edges)), undirected=True)
+    sources, targets = (np.concatenate(nodes) for nodes in zip(*edges))
+    csr = csr_from_edges(n_nodes, sources, targets, undirected=True)
     labels = (ids * n_classes // n_nodes).astype(np.int32)
     return _finish(np.random.default_rng(seed), csr, labels, n_features, n_classes, feature_noise,
                    train, val, f"grid: {width} wide, feature noise {feature_noise}, seed {seed}")

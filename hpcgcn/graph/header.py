@@ -45,7 +45,7 @@ class Opened:
     """A file of ours: open for reading if there are no problems with its structure, and perhaps not
     open if there are."""
 
-    file: h5py.File | None
+    file: h5py.File          # None if it cannot be opened; then there are problems
     kind: str                # 'graph', 'partition', 'checkpoint' or 'predictions'
     schema: str              # the same, but 'model' or 'exchange' for checkpoints
     facts: dict

@@ -111,7 +111,8 @@ def _weights(graph: Graph, balance: str, split_index: int) -> np.ndarray:
     weights = np.ones(graph.n_nodes, np.int64)
     if balance == "train":
         training = graph.split[split_index] == TRAIN
-        weights[training] += max(1, round(graph.n_nodes / max(1, np.count_nonzero(training))))
+        n_training = max(1, int(np.count_nonzero(training)))
+        weights[training] += max(1, round(graph.n_nodes / n_training))
     return weights
 
 

@@ -26,9 +26,9 @@ def local_order(graph: Graph, assignment: np.ndarray, method: str = "none") -> n
     if method not in METHODS:
         raise ConfigError(f"reorder is {method!r}; known are {', '.join(METHODS)}")
     grouped = np.argsort(assignment, kind="stable")
-    if method == "none":
-        return grouped
     order_within = METHODS[method]
+    if order_within is None:
+        return grouped
     offsets = np.concatenate([[0], np.cumsum(np.bincount(assignment))])
     for start, stop in zip(offsets[:-1], offsets[1:]):
         nodes = grouped[start:stop]

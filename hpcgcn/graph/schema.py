@@ -8,7 +8,7 @@ table before anything else is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from hpcgcn.graph.relations import graph_relations, no_relations, prediction_relations
@@ -40,7 +40,7 @@ class Group:
     there are none."""
 
     # a tuple holds alternatives
-    members: dict[str, Array | Group | tuple] = field(default_factory=dict)
+    members: Mapping[str, Array | Group | tuple] = field(default_factory=dict)
     attributes: dict[str, Attribute] = field(default_factory=dict)
     others: Array | Group | tuple | None = None
     required: bool = True
@@ -74,7 +74,7 @@ _SPARSE = Group(
      "values": Array(("float32",), ("entries",), required=False)},
     {"n_columns": Attribute("int", 1)})
 
-_GRAPH_ARRAYS = {
+_GRAPH_ARRAYS: dict[str, Array | Group | tuple] = {
     "indptr": Array(("int64",), ("n_nodes + 1",)),
     "indices": Array(("int32", "int64"), ("n_edges",)),
     "features": (Array(("float32", "float16"), ("n_nodes", "n_features")), _SPARSE),

@@ -63,10 +63,10 @@ class Structure:
 
     def _member_problems(self, group: h5py.Group, schema: Group, where: str) -> Iterator[str]:
         held = list(group)
-        for name, member in schema.members.items():
-            first = member[0] if isinstance(member, tuple) else member
+        for name, expected_here in schema.members.items():
+            first = expected_here[0] if isinstance(expected_here, tuple) else expected_here
             if first.required and name not in held:
-                yield f"{where}/{name} is missing, expected {self._words(member)}"
+                yield f"{where}/{name} is missing, expected {self._words(expected_here)}"
         for name in held:
             path = f"{where}/{_shown(name)}"
             member = schema.members.get(name, schema.others)
@@ -81,19 +81,18 @@ class Structure:
 
     def _object_problems(self, item, member, path: str) -> Iterator[str]:
         """Compare with the alternative that is most alike."""
-        wanted = (Array if isinstance(item, h5py.Dataset) else Group if isinstance(item, h5py.Group)
-                  else None)
-        choices = [choice for choice in (member if isinstance(member, tuple) else (member,))
-                   if type(choice) is wanted]
-        if not choices:
-            yield f"{path} is a {type(item).__name__.lower()}, expected {self._words(member)}"
-        elif wanted is Group:
-            group = next((choice for choice in choices if set(choice.members) <= set(item)),
-                         choices[0])
+        choices = member if isinstance(member, tuple) else (member,)
+        arrays = [choice for choice in choices if isinstance(choice, Array)]
+        groups = [choice for choice in choices if isinstance(choice, Group)]
+        if isinstance(item, h5py.Dataset) and arrays:
+            yield from self._array_problems(item, arrays, member, path)
+        elif isinstance(item, h5py.Group) and groups:
+            group = next((choice for choice in groups if set(choice.members) <= set(item)),
+                         groups[0])
             yield from self._attribute_problems(item, group.attributes, {}, f"{path}: ")
             yield from self._member_problems(item, group, path)
         else:
-            yield from self._array_problems(item, choices, member, path)
+            yield f"{path} is a {type(item).__name__.lower()}, expected {self._words(member)}"
 
     def _array_problems(self, item: h5py.Dataset, choices: list[Array], member,
                         path: str) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import h5py
 
 from hpcgcn.files.json_text import Unfit, parse_json
@@ -22,7 +24,7 @@ def expected(attribute: Attribute) -> str:
 
 def read_attribute(item: h5py.Group | h5py.Dataset, name: str, attribute: Attribute):
     """The value of an attribute; Unfit if it is not what the schema says."""
-    value = plain_attribute(item, name)
+    value: Any = plain_attribute(item, name)
     if attribute.type in _NAMES:
         value = parse_json(value) if isinstance(value, str) else value
         fits = isinstance(value, _NAMES[attribute.type])

@@ -54,10 +54,11 @@ def _values(run: Run) -> list[str | None]:
 
 def ages_of(run: Run) -> list[float]:
     """Shares of reads: current, by AGES, and before the first snapshot."""
-    told = run.summary["pipeline"].get("reads_by_age")
-    told = {age: share
-            for age, share in told.items() if is_number(share)} if isinstance(told, dict) else {}
-    numbered = {int(age): share for age, share in told.items() if age.isdecimal()}
+    given = (run.summary or {})["pipeline"].get("reads_by_age")
+    shares = {}
+    if isinstance(given, dict):
+        shares = {age: share for age, share in given.items() if is_number(share)}
+    numbered = {int(age): share for age, share in shares.items() if age.isdecimal()}
     binned = [sum(share for age, share in numbered.items() if low <= age <= high)
               for _, low, high in AGES]
-    return [told.get("current", 0.0), *binned, told.get("zeros", 0.0)]
+    return [shares.get("current", 0.0), *binned, shares.get("zeros", 0.0)]

@@ -10,6 +10,7 @@ import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from hpcgcn.config.toml import read_toml
 from hpcgcn.errors import ConfigError, FileError
@@ -79,14 +80,14 @@ class Run:
     def phases_by_rank(self) -> list[tuple[str, dict[str, float]]]:
         """(name, seconds of a mean epoch by phase) for each rank; without a summary one mean
         rank."""
-        found = []
+        by_rank: list[tuple[str, dict[str, float]]] = []
         for row in self._ranks():
-            seconds = {phase: row.get(f"{phase}_seconds")
-                       for phase in PHASES} if isinstance(row, dict) else {}
+            seconds: dict[str, Any] = {phase: row.get(f"{phase}_seconds") for phase in PHASES
+                                       } if isinstance(row, dict) else {}
             if seconds and all(map(is_number, seconds.values())):
-                found.append((f"rank {row.get('rank', len(found))}",
-                              {k: max(v, 0.0) for k, v in seconds.items()}))
-        return found or self._mean_rank()
+                by_rank.append((f"rank {row.get('rank', len(by_rank))}",
+                                {k: max(v, 0.0) for k, v in seconds.items()}))
+        return by_rank or self._mean_rank()
 
     def _ranks(self) -> list:
         rows = (self.summary or {}).get("by_rank")
@@ -219,8 +220,8 @@ def _rows(reader: csv.DictReader) -> Iterator[dict | None]:
 
 def _number(text: str | None) -> float | None:
     try:
-        value = float(text)
-    except (TypeError, ValueError):
+        value = float(text or "")
+    except ValueError:
         return None
     return value if math.isfinite(value) else None
 

@@ -167,6 +167,7 @@ def predict(model: TrainedModel, path: str | os.PathLike, what: str = "classes",
         whole = np.empty((n_rows, *local.shape[1:]), local.dtype)
         large.gather_rows(comm, (ids, local), whole.__setitem__)
         if comm.rank == 0:
-            replaces = predictions_replace(path, graph, model.run, overwrite)
-            write_predictions(path, what, whole, layer, command, graph, model.run, replaces,
-                              [name for name in (graph, model.where) if name])
+            target, graph_file = os.fspath(path), os.fspath(graph)
+            replaces = predictions_replace(target, graph_file, model.run, overwrite)
+            write_predictions(target, what, whole, layer, command, graph_file, model.run, replaces,
+                              [name for name in (graph_file, model.where) if name])

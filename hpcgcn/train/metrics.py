@@ -74,7 +74,8 @@ def _rows_up_to(path: str, epochs_done: int) -> tuple[list[str], list[dict], str
     """(columns, rows of the epochs done, a note if some are missing) of an earlier start."""
     if not epochs_done:
         return [], [], ""
-    columns, kept = [], {}
+    columns: list[str] = []
+    kept: dict[int, dict] = {}               # rows by their epoch
     with contextlib.suppress(OSError, csv.Error):        # what was read before counts
         with _open_regular(path) as file:
             reader = csv.DictReader(file)
@@ -82,7 +83,7 @@ def _rows_up_to(path: str, epochs_done: int) -> tuple[list[str], list[dict], str
             for row in reader:
                 epoch = _number(row.get("epoch"))
                 whole = all(_number(row.get(name)) is not None for name in _NEEDED)
-                if whole and epoch in range(1, epochs_done + 1):
+                if whole and epoch is not None and epoch in range(1, epochs_done + 1):
                     kept.setdefault(int(epoch), row)
     missing = epochs_done - len(kept)
     note = (f"{path} is damaged: the rows of {missing} of {epochs_done} epochs are lost; training "

@@ -49,7 +49,8 @@ class ChanceWatch:
     """Keeps the last losses. A single class has no chance to beat: then nothing is said."""
 
     def __init__(self, chance: float):
-        self.chance, self.losses, self.warned = chance, deque(maxlen=PATIENCE), False
+        self.chance, self.warned = chance, False
+        self.losses: deque[float] = deque(maxlen=PATIENCE)
 
     @property
     def stuck(self) -> bool:

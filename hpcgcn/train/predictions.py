@@ -70,8 +70,8 @@ def write_predictions(path: str, what: str, rows: np.ndarray, layer: int, comman
 
 
 def _write_csv(path: str, what: str, rows: np.ndarray, names: np.ndarray | None, extra: dict):
-    """A header, then one row a node: its id, and its class by name, or its numbers."""
-    classes = extra.get("class_names")
+    """A header, then one row per node: its id, and its class by name, or its numbers."""
+    classes = extra.get("class_names") or []
     head = [what.removesuffix("es") if rows.ndim == 1
             else f"{what}:{classes[k] if _fits(classes, rows, what) else k}"
             for k in range(1 if rows.ndim == 1 else rows.shape[1])]
@@ -81,8 +81,8 @@ def _write_csv(path: str, what: str, rows: np.ndarray, names: np.ndarray | None,
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([extra.get("id_column", "id"), *head])
         for identity, row in zip(ids, rows):
-            shown = row.tolist() if rows.ndim == 2 else [classes[row] if classes
-                                                         and row < len(classes) else int(row)]
+            shown = row.tolist() if rows.ndim == 2 else [classes[row] if row < len(classes)
+                                                         else int(row)]
             writer.writerow([identity, *shown])
 
 

@@ -180,7 +180,9 @@ def _run(trainer: Trainer, folder: RunFolder, lock: LockHolder, say, watchdog: W
         metrics = metrics_file(trainer, folder, ledger)
     _note(comm, [metrics.note] if metrics and metrics.note else [])
     chance = ChanceWatch(chance_loss(comm, trainer.engine.labels, trainer.shape.n_classes))
-    stopped, found, times = False, {}, []
+    stopped = False
+    scores: dict[str, float] = {}            # of the last epoch, if it was evaluated
+    times: list[float] = []
     with StopRequest() as request, watchdog.impatient():
         while trainer.epoch < config.epochs and not stopped:
             late = config.time_limit and time.perf_counter() - began > 60 * config.time_limit
@@ -197,14 +199,14 @@ def _run(trainer: Trainer, folder: RunFolder, lock: LockHolder, say, watchdog: W
                 log.warning("%s; %s", warning, remedy(trainer.strategy, uneven))
             row = ledger.collect(seconds, allreduce, rate)
             last = trainer.epoch == config.epochs
-            found = {}
+            scores = {}
             if last or stopped or (config.eval_every and trainer.epoch % config.eval_every == 0):
-                found = trainer.evaluate()
-                trainer.remember_best(found)
-                say(progress_line(trainer.epoch, config.epochs, loss, found, times))
-            if metrics:
+                scores = trainer.evaluate()
+                trainer.remember_best(scores)
+                say(progress_line(trainer.epoch, config.epochs, loss, scores, times))
+            if metrics and row is not None:          # on rank 0
                 metrics.write({"epoch": trainer.epoch, "loss": loss,
-                               **{k: v for k, v in found.items() if v == v}, **row,
+                               **{k: v for k, v in scores.items() if v == v}, **row,
                                **trainer.strategy.epoch_metrics(trainer.engine, row)})
             if last or stopped or (config.checkpoint_every
                                    and trainer.epoch % config.checkpoint_every == 0):
@@ -212,10 +214,10 @@ def _run(trainer: Trainer, folder: RunFolder, lock: LockHolder, say, watchdog: W
                 on_root(comm, lock.check)
                 on_root(comm, folder.list_checkpoint, trainer.epoch, comm.size)
                 trainer.save(folder)
-            callback(EpochReport(trainer.epoch, config.epochs, loss, found, seconds))
+            callback(EpochReport(trainer.epoch, config.epochs, loss, scores, seconds))
     stopped = stopped and trainer.epoch < config.epochs
-    found = found or trainer.evaluate()
-    summary = _summary(trainer, ledger, found, stopped) | {"at_chance": chance.stuck}
+    scores = scores or trainer.evaluate()
+    summary = _summary(trainer, ledger, scores, stopped) | {"at_chance": chance.stuck}
     if metrics:
         metrics.close()
         summary |= metrics.totals()
@@ -234,14 +236,14 @@ def peak_memory(comm) -> tuple[int, int]:
     return comm.allreduce(mine, MPI.MAX), comm.allreduce(mine)
 
 
-def _summary(trainer: Trainer, ledger: EpochLedger, found, stopped: bool) -> dict:
+def _summary(trainer: Trainer, ledger: EpochLedger, scores, stopped: bool) -> dict:
     """What this start did; totals over all starts are those of metrics.csv."""
     largest, total = peak_memory(trainer.comm)
     facts, ranks = describe(trainer), ledger.by_rank()
     facts |= {"by_rank": ranks, **work_by_role(ranks, facts.pop("work"))}
     facts = trainer.strategy.with_costs(facts, ranks)
     return {"epochs": trainer.epoch, "stopped_early": stopped,
-            "final": {k: _number(v) for k, v in found.items()},
+            "final": {k: _number(v) for k, v in scores.items()},
             "best": {"epoch": trainer.best.epoch, "val": _number(trainer.best.val),
                      "test": _number(trainer.best.test)},
             "peak_memory_bytes": {"largest_rank": largest, "all_ranks": total}, **facts}

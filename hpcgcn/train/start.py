@@ -153,7 +153,7 @@ def _digest(graph: Graph) -> str:
     """In place of a uuid, for a graph that never was in a file."""
     code = 0
     for array in (graph.indptr, graph.indices, graph.labels):
-        code = zlib.crc32(memoryview(array).cast("B") if array.size else b"", code)
+        code = zlib.crc32(array.data.cast("B") if array.size else b"", code)
     return f"memory-{graph.n_nodes}-{code:08x}"
 
 
@@ -186,7 +186,8 @@ def changed_settings(folder: RunFolder, config: Config, used: bool = True) -> li
 
 
 def _finished(summary: dict | None, config: Config) -> dict | None:
-    epochs = summary.get("epochs") if summary else None
-    if type(epochs) is int and epochs >= config.epochs and summary.get("stopped_early") is False:
-        return summary
-    return None
+    if summary is None:
+        return None
+    epochs = summary.get("epochs")
+    done = type(epochs) is int and epochs >= config.epochs
+    return summary if done and summary.get("stopped_early") is False else None

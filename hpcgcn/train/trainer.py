@@ -122,11 +122,11 @@ class Trainer:
         logits = self.backend.to_host(engine.evaluate())
         return scores(self.comm, logits, engine.labels.host, engine.labels.split)
 
-    def remember_best(self, found: dict[str, float]):
+    def remember_best(self, scored: dict[str, float]):
         """Keep the parameters with the highest validation score (or, without a validation split,
         the newest)."""
-        if found["val"] > self.best.val or math.isnan(found["val"]):
-            self.best = Best(self.epoch, found["val"], found["test"],
+        if scored["val"] > self.best.val or math.isnan(scored["val"]):
+            self.best = Best(self.epoch, scored["val"], scored["test"],
                              self.owner.whole(self.parameters.value))
 
     # -- checkpoints -------------------------------------------------------------------------------

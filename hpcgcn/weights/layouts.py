@@ -39,7 +39,7 @@ def _their_name(framework: str, shape: Shape, name: str) -> tuple[str, bool]:
     if module in ("input", "output"):
         theirs, turned = LINEAR[part]
         return f"lins.{0 if module == 'input' else 1}.{theirs}", turned
-    number = int(re.search(r"\d+", module).group()) - 1
+    number = int(re.sub(r"\D", "", module)) - 1
     if module.startswith("norm"):
         theirs, turned = NORM[part]
         return f"norms.{number}.{theirs}", turned

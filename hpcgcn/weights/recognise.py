@@ -107,7 +107,7 @@ def _in_order(where: str, layers: list[str], linear: list[str], modules: dict) -
     """Graph layers, then linear ones; refused where a linear one is, or may be, meant to come
     first."""
     graph = [name for name in layers if name not in linear]
-    lists = {_list_of(name) for name in graph} - {None}
+    lists = {of for name in graph if (of := _list_of(name)) is not None}
     listed = [name for name in linear if _list_of(name) in lists]
     wrong = [name for name in listed if layers.index(name) < layers.index(graph[-1])]
     wrong += [name

@@ -38,16 +38,17 @@ class MemoryPool:
             raise OutOfMemoryError(f"out of memory allocating {nbytes} bytes (allocated so far: "
                                    f"{self._used} bytes)")
         # The C library and not NumPy, so that AddressSanitizer knows where each allocation ends.
-        address = ctypes.c_void_p()
-        if _LIBC.posix_memalign(ctypes.byref(address), ctypes.c_size_t(ALIGNMENT),
+        pointer = ctypes.c_void_p()
+        if _LIBC.posix_memalign(ctypes.byref(pointer), ctypes.c_size_t(ALIGNMENT),
                                 ctypes.c_size_t(max(nbytes, 1))):
             raise MemoryError(f"the host has no {nbytes} bytes left")
+        address = pointer.value or 0
         ctypes.memset(address, 0xFF, nbytes)
-        storage = (ctypes.c_uint8 * nbytes).from_address(address.value)
+        storage = (ctypes.c_uint8 * nbytes).from_address(address)
         self._used += nbytes
-        self._live[address.value] = nbytes, weakref.ref(storage)
-        weakref.finalize(storage, self._release, address.value, nbytes)
-        return np.frombuffer(storage, np.uint8) if nbytes else np.empty(0, np.uint8)
+        self._live[address] = nbytes, weakref.ref(storage)
+        weakref.finalize(storage, self._release, address, nbytes)
+        return np.ctypeslib.as_array(storage) if nbytes else np.empty(0, np.uint8)
 
     def _release(self, address: int, nbytes: int):
         del self._live[address]
@@ -89,7 +90,7 @@ class MemoryPointer:
 
 
 def _address(mem) -> int:
-    return mem.value if isinstance(mem, ctypes.c_void_p) else int(mem)
+    return (mem.value or 0) if isinstance(mem, ctypes.c_void_p) else int(mem)
 
 
 class ndarray:                           # CuPy's name
@@ -163,7 +164,7 @@ class ndarray:                           # CuPy's name
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __matmul__ = __array_ufunc__ = (
         _refuse)
     __array_function__ = __setitem__ = _refuse
-    __hash__ = None
+    __hash__ = None         # type: ignore[assignment]      # how Python says: cannot be hashed
 
 
 def empty(shape, dtype=float):
@@ -208,7 +209,7 @@ def alloc_pinned_memory(size: int) -> memoryview:
     """Host memory that asynchronous copies read and write when they run, not before."""
     raw = np.zeros(size + 64, np.uint8)
     start = -raw.ctypes.data % 64
-    return memoryview(raw[start:start + size])
+    return raw[start:start + size].data
 
 
 def gemm(transa, transb, a, b, out=None, alpha=1.0, beta=0.0):

@@ -56,7 +56,8 @@ class RawKernel:
 
     @staticmethod
     def _dimensions(size) -> tuple[int, int, int]:
-        return (*(int(s) for s in size), 1, 1)[:3]
+        x, y, z = (*(int(s) for s in size), 1, 1)[:3]
+        return x, y, z
 
     def _check_limits(self, grid, block, shared_mem):
         if not 1 <= int(np.prod(block)) <= MAX_THREADS or min(block) < 1 or block[2] > 64:

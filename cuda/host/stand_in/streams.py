@@ -34,7 +34,7 @@ class Stream:
     def __init__(self, null=False, non_blocking=False, ptds=False):
         if null or ptds or not non_blocking:
             raise ValueError("the stand-in has non-blocking streams only")
-        self._queue = deque()
+        self._queue: deque = deque()
         self._number = len(Stream._all)
         self._outer = []
         Stream._all.append(self)

@@ -26,8 +26,8 @@ REMEDY = ("install a C compiler with OpenMP and Python's headers (Debian: gcc, p
 
 def _load_file(path: str):
     loader = importlib.machinery.ExtensionFileLoader(MODULE, path)
-    module = importlib.util.module_from_spec(
-        importlib.util.spec_from_file_location(MODULE, path, loader=loader))
+    module = importlib.util.module_from_spec(importlib.machinery.ModuleSpec(MODULE, loader,
+                                                                            origin=path))
     loader.exec_module(module)
     return module
 
