@@ -26,10 +26,10 @@ if TYPE_CHECKING:
         read_graph as read_graph,
         read_part as read_part,
         validate_graph as validate_graph,
-        verify as verify,
         write_graph as write_graph,
         write_partition as write_partition,
     )
+    from hpcgcn.info.verify import verify as verify
     from hpcgcn.logs import show_messages as show_messages
     from hpcgcn.train.callback import EpochReport as EpochReport
     from hpcgcn.train.inference import (
@@ -47,7 +47,8 @@ _HOME = {
     "hpcgcn.errors": ("HpcgcnError",),
     "hpcgcn.graph.data": ("Graph", "SparseRows", "Part"),
     "hpcgcn.graph.store": ("read_graph", "write_graph", "write_partition", "read_part",
-                           "validate_graph", "verify"),
+                           "validate_graph"),
+    "hpcgcn.info.verify": ("verify",),
     "hpcgcn.graph.generate": ("generate_sbm", "generate_rmat", "generate_grid"),
     "hpcgcn.graph.partition": ("partition_graph",),
     "hpcgcn.logs": ("show_messages",),

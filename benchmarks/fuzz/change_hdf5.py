@@ -42,7 +42,7 @@ def change_hdf5(rng: random.Random, path: str) -> str:
 
 def fit_checksums(path: str) -> str:
     """Write the checksums that the contents have now, so that readers look further."""
-    from hpcgcn.graph.datasets import content_checksum
+    from hpcgcn.files.datasets import content_checksum
 
     with contextlib.suppress(Exception), h5py.File(path, "r+") as file:
         for dataset in datasets(file):
@@ -58,7 +58,7 @@ def fit_checksums(path: str) -> str:
 
 def fit_trailer(path: str) -> str:
     """Write the checksum of the metadata as well: the file then looks as if we had written it."""
-    from hpcgcn.graph.trailer import append_trailer, data_regions
+    from hpcgcn.files.trailer import append_trailer, data_regions
 
     with contextlib.suppress(Exception):  # of a group within itself
         with h5py.File(path, "r+") as file:

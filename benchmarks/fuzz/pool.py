@@ -35,7 +35,7 @@ def load_modules():
     mpi4py.rc.initialize = mpi4py.rc.finalize = False
     for name in ("cli.import_", "cli.info", "cli.train", "cli.predict", "cli.evaluate",
                  "cli.weights", "cli.partition", "cli.report", "train.run", "train.inference",
-                 "weights.files", "formats.finish", "graph.describe", "report.page"):
+                 "weights.files", "formats.finish", "info.describe", "report.page"):
         importlib.import_module(f"hpcgcn.{name}")
     from hpcgcn.formats.table import load_readers
 

@@ -7,11 +7,12 @@ from hpcgcn.errors import BackendError, ConfigError
 BACKENDS = ("reference", "native", "cuda")
 
 
-def make_backend(name: str, dtype: str = "float32", threads: int = 1, comm=None,
+def make_backend(name: str, dtype: str = "float32", threads: int = 1, local_rank: int = 0,
                  mpi: str = "staged"):
     """The backend `name` (auto: native if it was built, or reference).
 
-    Returns (backend, note for the user or "").
+    Returns (backend, note for the user or ""). local_rank: this rank's number on its host. Nothing
+    here is collective: see `Backend.check_ranks`.
     """
     if dtype == "float64" and name not in ("auto", "reference"):
         raise ConfigError(f"dtype = 'float64' needs backend = 'reference', not '{name}'")
@@ -28,7 +29,7 @@ def make_backend(name: str, dtype: str = "float32", threads: int = 1, comm=None,
         return NativeBackend(threads=threads), note
     if name == "cuda":
         from hpcgcn.backend.cuda import CudaBackend
-        return CudaBackend(comm=comm, mpi=mpi), note
+        return CudaBackend(local_rank, mpi), note
     raise BackendError(f"no backend '{name}'")
 
 

@@ -46,6 +46,13 @@ class Backend(abc.ABC):
     # A block of rows should stay in a core's cache from its aggregation through its update.
     block_bytes = 1 << 20
 
+    def check_ranks(self, comm, job_rank: int):
+        """Check what only ranks together can: devices that are shared, messages that reach them.
+
+        Collective over `comm`, the ranks with this backend; job_rank: this rank's number in the
+        job, for messages. BackendError on all of them.
+        """
+
     # -- arrays ------------------------------------------------------------------------------------
     @abc.abstractmethod
     def empty(self, shape, dtype=None):

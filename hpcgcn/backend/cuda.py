@@ -44,27 +44,29 @@ class CudaBackend(Backend):
     # speaks against blocks of any size.
     block_bytes = 1 << 28
 
-    def __init__(self, comm=None, mpi: str = "staged"):
-        self.cupy, local_rank = _load(comm)
+    def __init__(self, local_rank: int = 0, mpi: str = "staged"):
+        """local_rank: this rank's number on its host, which chooses the device."""
+        self.cupy = cuda_device.load_cupy()
         runtime = self.cupy.cuda.runtime
         self.device = local_rank % runtime.getDeviceCount()
         self.cupy.cuda.Device(self.device).use()
         self.properties = runtime.getDeviceProperties(self.device)
-        if comm is not None:
-            cuda_device.warn_if_shared(comm, self.properties["uuid"])
-            if comm.rank == 0 and cuda_device.stand_in_wanted():
-                log.warning("%s=1: NO GPU IS USED, its kernels are emulated on the CPU",
-                            cuda_device.STAND_IN)
         self.compute = self.cupy.cuda.Stream(non_blocking=True)
         self.communication = self.cupy.cuda.Stream(non_blocking=True)
         self.compute.use()
         self.cuda_aware = mpi == "cuda-aware"
-        if self.cuda_aware and comm is not None:
-            cuda_device.check_cuda_aware(comm, self.cupy, self.compute)
         self.kernels = Kernels(self.cupy, 10 * self.properties["major"]
                                + self.properties["minor"])
         self.structures = cuda_sparse.Structures(self.from_host)
         self._scratch: Any = None            # a device array
+
+    def check_ranks(self, comm, job_rank: int):
+        cuda_device.warn_if_shared(comm, job_rank, self.properties["uuid"])
+        if comm.rank == 0 and cuda_device.uses_stand_in():
+            log.warning("%s=1: NO GPU IS USED, its kernels are emulated on the CPU",
+                        cuda_device.STAND_IN)
+        if self.cuda_aware:
+            cuda_device.check_cuda_aware(comm, self.cupy, self.compute)
 
     def describe(self) -> dict:
         pool = self.cupy.get_default_memory_pool()
@@ -76,7 +78,7 @@ class CudaBackend(Backend):
                  "device_memory_mib": self.properties["totalGlobalMem"] >> 20,
                  "pool_used_mib": pool.used_bytes() >> 20,
                  "pool_held_mib": pool.total_bytes() >> 20}
-        if cuda_device.stand_in_wanted():
+        if cuda_device.uses_stand_in():
             facts["STAND_IN"] = (f"{cuda_device.STAND_IN}=1: no GPU is used, CUDA kernels are "
                                  "emulated on the CPU, for tests only")
         return facts
@@ -366,19 +368,6 @@ class CudaBackend(Backend):
                        correction2)
             self.launch(f"adam<{boolean(aligned(param, grad, m, v))}>", *flat_shape(param.size),
                         (param, grad, m, v, np.int64(param.size), *map(np.float32, numbers)))
-
-
-def _load(comm):
-    """CuPy and this rank's number on its host.
-
-    If one rank has no CuPy or no device, all ranks say so together.
-    """
-    if comm is None:
-        return cuda_device.load_cupy(), 0
-    from hpcgcn.mpi.world import collective_errors, local_rank
-    with collective_errors(comm):
-        cupy = cuda_device.load_cupy()
-    return cupy, local_rank(comm)[0]
 
 
 def _key_arguments(key) -> tuple:

@@ -22,7 +22,7 @@ SOURCES = Path(__file__).resolve().parent / "cuda_sources"
 STAND_IN = "HPCGCN_CUDA_STAND_IN"
 
 
-def stand_in_wanted() -> bool:
+def uses_stand_in() -> bool:
     """Is the CPU stand-in for CuPy asked for? Only the exact value 1 counts."""
     value = os.environ.get(STAND_IN, "")
     if value not in ("", "0", "1"):
@@ -33,7 +33,7 @@ def stand_in_wanted() -> bool:
 
 def load_cupy():
     """CuPy, or its stand-in if the environment asks for it; a BackendError says what is missing."""
-    if stand_in_wanted():
+    if uses_stand_in():
         return _load_stand_in()
     try:
         import cupy
@@ -75,11 +75,11 @@ def _load_stand_in():
     return module
 
 
-def warn_if_shared(comm, uuid: bytes):
-    """Warn, on rank 0, if two ranks compute on one GPU. Collective."""
+def warn_if_shared(comm, job_rank: int, uuid: bytes):
+    """Warn, on rank 0, if two ranks compute on one GPU. Collective; job_rank: to name this rank."""
     ranks: dict[bytes, list[int]] = {}
-    for rank, other in enumerate(comm.allgather(uuid)):
-        ranks.setdefault(other, []).append(rank)
+    for rank, device in comm.allgather((job_rank, uuid)):
+        ranks.setdefault(device, []).append(rank)
     shared = [group for group in ranks.values() if len(group) > 1]
     if shared and comm.rank == 0:
         groups = "; ".join("ranks " + ", ".join(map(str, group)) for group in shared)
@@ -88,14 +88,14 @@ def warn_if_shared(comm, uuid: bytes):
 
 
 @contextlib.contextmanager
-def explain_out_of_memory(cupy, wanted: int):
+def explain_out_of_memory(cupy, n_bytes: int):
     """Turn CuPy's error into one that says what was needed and what would help."""
     try:
         yield
     except cupy.cuda.memory.OutOfMemoryError:
         free, total = cupy.cuda.runtime.memGetInfo()
         used = cupy.get_default_memory_pool().used_bytes()
-        raise BackendError(f"out of device memory: {wanted / 2**20:.1f} MiB more were needed, "
+        raise BackendError(f"out of device memory: {n_bytes / 2**20:.1f} MiB more were needed, "
                            f"{used / 2**20:.1f} MiB are in use by this rank and "
                            f"{free / 2**20:.1f} of {total / 2**20:.1f} MiB are free. What helps: "
                            "more ranks (each holds a smaller part), --precision bf16, a smaller "
@@ -104,11 +104,11 @@ def explain_out_of_memory(cupy, wanted: int):
 
 # -- CUDA-aware MPI --------------------------------------------------------------------------------
 def check_cuda_aware(comm, cupy, stream):
-    """Send device memory round the ranks and look whether it arrives.
+    """Send device memory round the ranks and check that it arrives.
 
     Collective; BackendError on all ranks if not.
     """
-    problem = "" if stand_in_wanted() else _library_says_no()
+    problem = "" if uses_stand_in() else _library_says_no()
     if not problem:
         problem = _try_ring(comm, cupy, stream)
     problems = [p for p in comm.allgather(problem) if p]
@@ -133,7 +133,7 @@ def _try_ring(comm, cupy, stream) -> str:
     n = 1 << 16                                  # beyond the eager limit of the usual transports
     sent = cupy.asarray(np.full(n, comm.rank, np.int32))
     received = cupy.asarray(np.full(n, -1, np.int32))
-    stream.synchronize()                         # both are in place before MPI looks
+    stream.synchronize()                         # both are in place before MPI reads
     before, after = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
     if comm.rank == 0:
         log.warning("testing CUDA-aware MPI (a crash here means: use --mpi staged)")

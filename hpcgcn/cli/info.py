@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser):
 
 def run(args: argparse.Namespace) -> int:
     """Run this command; returns the exit code."""
-    from hpcgcn.graph.describe import describe
+    from hpcgcn.info.describe import describe
 
     model = os.path.join(args.file, "model.h5")
     if os.path.isdir(args.file) and not os.path.exists(model):

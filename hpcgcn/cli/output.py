@@ -14,7 +14,8 @@ def add_overwrite(parser: argparse.ArgumentParser, what: str):
 
 def foreign(overwrite: bool):
     """What may be replaced by a file in a format of others, which does not tell whose it is."""
-    from hpcgcn.files.replace import NOTHING, REMEDY, any_but_ours
+    from hpcgcn.files.replace import NOTHING, REMEDY
+    from hpcgcn.graph.replaceable import any_but_ours
     if overwrite:
         return any_but_ours("a file that can be replaced")
     return dataclasses.replace(NOTHING, remedy=REMEDY)
@@ -24,7 +25,8 @@ def same_graph(overwrite: bool, settings: dict):
     """What a graph file may replace: one that was made with the same settings."""
     import json
 
-    from hpcgcn.files.replace import REMEDY, Replaces, facts_of, own_h5
+    from hpcgcn.files.replace import REMEDY, Replaces
+    from hpcgcn.graph.replaceable import facts_of, own_h5
     if overwrite:
         return own_h5("graph")
     wanted = json.loads(json.dumps(settings))

@@ -37,9 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser):
 
 def run(args: argparse.Namespace) -> int:
     """Run this command; returns the exit code."""
-    from hpcgcn.files.replace import REMEDY, check_target, own_h5
+    from hpcgcn.files.replace import REMEDY, check_target
     from hpcgcn.graph.divide import default_partition_path, divide
     from hpcgcn.graph.header import source_uuid
+    from hpcgcn.graph.replaceable import own_h5
     from hpcgcn.graph.store import read_graph
 
     output = args.output or str(default_partition_path(args.graph, args.parts, args.method,

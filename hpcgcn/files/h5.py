@@ -11,7 +11,7 @@ import h5py
 
 from hpcgcn.files.atomic import atomic_file
 from hpcgcn.files.replace import NOTHING, Replaces
-from hpcgcn.graph.trailer import append_trailer, data_regions
+from hpcgcn.files.trailer import append_trailer, data_regions
 
 
 @contextlib.contextmanager

@@ -28,30 +28,6 @@ NOTHING = Replaces("", lambda _: False)
 ANY_OF_THE_RUN = Replaces("a file of this run", lambda _: True)
 
 
-def own_h5(kind: str, remedy: str = "give another name", **facts) -> Replaces:
-    """HDF5 files of ours of one kind, whose headers have all of these facts."""
-    def fits(path: str) -> bool:
-        found = facts_of(path)
-        wanted = {"kind": kind, **facts}
-        return wanted == {name: found.get(name) for name in wanted}
-    what = f"a {kind} file of the same origin" if facts else f"a {kind} file"
-    return Replaces(what, fits, remedy)
-
-
-def any_but_ours(what: str) -> Replaces:
-    """For formats of others, if the user wants a file replaced: all but HDF5 files of hpcgcn."""
-    return Replaces(what, lambda path: not facts_of(path), recognises=False)
-
-
-def facts_of(path: str) -> dict:
-    """The header of an HDF5 file of ours; empty if it is none."""
-    from hpcgcn.graph.header import header
-    try:
-        return header(path)
-    except FileError:
-        return {}
-
-
 def check_target(path: str | os.PathLike, replaces: Replaces = NOTHING, inputs: Iterable = ()):
     """Refuse, before any work, a place where a file cannot or must not be written."""
     path = os.fspath(path)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from hpcgcn.errors import ConfigError, GraphError
+from hpcgcn.files.datasets import pieces
 from hpcgcn.graph.data import SparseRows
-from hpcgcn.graph.datasets import pieces
 
 MADE = ("degree", "identity")
 NORMALISED = ("row", "standard")

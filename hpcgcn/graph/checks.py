@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from hpcgcn.errors import GraphError
+from hpcgcn.files.datasets import PIECE_BYTES, pieces
 from hpcgcn.graph.csr import row_blocks, row_numbers
 from hpcgcn.graph.data import TEST, TRAIN, Graph, Part, SparseRows
-from hpcgcn.graph.datasets import PIECE_BYTES, pieces
 from hpcgcn.graph.relations import MOST_UNUSED_CLASSES, MOST_UNUSED_COLUMNS
 
 # Sums over neighbours and products with weights stay within 32 bits; as a float32, so that halves

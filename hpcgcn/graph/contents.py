@@ -9,9 +9,9 @@ from dataclasses import replace
 import h5py
 import numpy as np
 
+from hpcgcn.files.datasets import pieces, read_json, write_array, write_json, write_pieces
 from hpcgcn.graph.csr import entry_positions, index_dtype, permuted_indices, row_blocks, take_indptr
 from hpcgcn.graph.data import SPLIT_NAMES, Graph, SparseRows
-from hpcgcn.graph.datasets import pieces, read_json, write_array, write_json, write_pieces
 
 
 def write_contents(file: h5py.File, graph: Graph, order: np.ndarray | None = None):

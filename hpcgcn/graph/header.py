@@ -16,10 +16,10 @@ import h5py
 
 import hpcgcn
 from hpcgcn.errors import FileError
+from hpcgcn.files.trailer import State, verify_trailer
 from hpcgcn.graph.probe import tried
 from hpcgcn.graph.schema import SCHEMAS
 from hpcgcn.graph.structure import Structure
-from hpcgcn.graph.trailer import State, verify_trailer
 from hpcgcn.graph.values import Unfit, plain_attribute
 
 # The kinds of files and the version of each that this release reads and writes.

@@ -10,13 +10,14 @@ import h5py
 import numpy as np
 
 from hpcgcn.errors import ConfigError, FileError, GraphError
+from hpcgcn.files.datasets import content_checksum, write_array
 from hpcgcn.files.h5 import atomic_h5
-from hpcgcn.files.replace import Replaces, own_h5
+from hpcgcn.files.replace import Replaces
 from hpcgcn.graph import checks
 from hpcgcn.graph.contents import lazy_features, read_feature_rows, shape_facts, write_contents
 from hpcgcn.graph.data import Graph, Part
-from hpcgcn.graph.datasets import content_checksum, write_array
 from hpcgcn.graph.header import kind, open_file, write_header
+from hpcgcn.graph.replaceable import own_h5
 
 
 def write_partition(path: str | os.PathLike, graph: Graph, assignment: np.ndarray, *,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import h5py
 import numpy as np
 
+from hpcgcn.files.datasets import pieces
 from hpcgcn.graph.components import components
 from hpcgcn.graph.csr import row_blocks, row_numbers
-from hpcgcn.graph.datasets import pieces
 
 
 def degree_histogram(file: h5py.File) -> dict:

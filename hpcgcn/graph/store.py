@@ -11,8 +11,9 @@ import h5py
 import numpy as np
 
 from hpcgcn.errors import GraphError
+from hpcgcn.files.datasets import content_checksum
 from hpcgcn.files.h5 import atomic_h5
-from hpcgcn.files.replace import Replaces, own_h5
+from hpcgcn.files.replace import Replaces
 from hpcgcn.graph.checks import permutation_problems, validate_graph
 from hpcgcn.graph.contents import (
     lazy_graph,
@@ -23,7 +24,6 @@ from hpcgcn.graph.contents import (
 )
 from hpcgcn.graph.csr import invert
 from hpcgcn.graph.data import Graph
-from hpcgcn.graph.datasets import content_checksum
 from hpcgcn.graph.header import header, kind, open_file, write_header
 from hpcgcn.graph.partition_file import (
     read_part,
@@ -32,10 +32,10 @@ from hpcgcn.graph.partition_file import (
     read_slice,
     write_partition,
 )
-from hpcgcn.graph.verify import verify
+from hpcgcn.graph.replaceable import own_h5
 
 __all__ = ["header", "kind", "read_graph", "read_part", "read_parts", "read_share", "read_slice",
-           "read_structure", "validate_graph", "verify", "write_graph", "write_partition"]
+           "read_structure", "validate_graph", "write_graph", "write_partition"]
 
 OWN_GRAPH = own_h5("graph")
 

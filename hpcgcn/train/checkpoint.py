@@ -19,10 +19,10 @@ import numpy as np
 from hpcgcn.config import Config, to_toml
 from hpcgcn.errors import CheckpointError, FileError
 from hpcgcn.files.atomic import explained, sync
+from hpcgcn.files.datasets import checksum_problems, content_checksum, read_array, write_array
 from hpcgcn.files.h5 import atomic_h5
 from hpcgcn.files.replace import ANY_OF_THE_RUN
 from hpcgcn.files.tidy import is_temporary
-from hpcgcn.graph.datasets import checksum_problems, content_checksum, read_array, write_array
 from hpcgcn.graph.header import open_file, opened, write_header
 from hpcgcn.mpi.world import collective_errors
 from hpcgcn.nn.models import Shape

@@ -12,7 +12,7 @@ import numpy as np
 
 from hpcgcn.config import Config, make_config
 from hpcgcn.errors import HpcgcnError
-from hpcgcn.graph.datasets import read_array
+from hpcgcn.files.datasets import read_array
 from hpcgcn.nn.models import Shape, parameter_specs
 from hpcgcn.nn.parameters import LARGEST_PARAMETER, are_usable, moments_agree
 

@@ -11,11 +11,12 @@ import numpy as np
 
 from hpcgcn.errors import FileError
 from hpcgcn.files.atomic import atomic_file
+from hpcgcn.files.datasets import content_checksum, write_array
 from hpcgcn.files.h5 import atomic_h5
-from hpcgcn.files.replace import NOTHING, REMEDY, Replaces, any_but_ours, own_h5
+from hpcgcn.files.replace import NOTHING, REMEDY, Replaces
 from hpcgcn.graph.contents import lazy_graph
-from hpcgcn.graph.datasets import content_checksum, write_array
 from hpcgcn.graph.header import open_file, source_uuid, write_header
+from hpcgcn.graph.replaceable import any_but_ours, own_h5
 from hpcgcn.graph.store import read_original_ids
 
 

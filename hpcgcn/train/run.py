@@ -12,7 +12,7 @@ import resource
 import time
 from dataclasses import dataclass
 
-from hpcgcn.backend import make_backend
+from hpcgcn.backend import BACKENDS, make_backend
 from hpcgcn.config import Config, make_config
 from hpcgcn.errors import CheckpointError, ConfigError
 from hpcgcn.graph.data import Graph
@@ -45,20 +45,23 @@ class Result:
     exit_code: int                   # 0; 75 if it stopped early and wants to be started again
 
 
-def threads_per_rank(comm, wanted: int) -> int:
-    """ranks x threads = cores of the host, within what this process may use."""
-    if wanted:
-        return wanted
-    _, ranks_here = local_rank(comm)
+def default_threads(ranks_here: int) -> int:
+    """ranks of a host x threads = its cores, within what this process may use."""
     return max(1, min(len(os.sched_getaffinity(0)), (os.cpu_count() or 1) // ranks_here))
 
 
 def open_backend(strategy):
     """This rank's backend, with a note to the user if it is not the expected one. Collective."""
     comm, config = strategy.runtime.comm, strategy.config
-    threads = threads_per_rank(comm, config.threads)
+    rank_here, ranks_here = local_rank(comm)
+    threads = config.threads or default_threads(ranks_here)
     with collective_errors(comm):
-        backend, note = make_backend(strategy.backend_name, config.dtype, threads, comm, config.mpi)
+        backend, note = make_backend(strategy.backend_name, config.dtype, threads, rank_here,
+                                     config.mpi)
+    alike = comm.Split(BACKENDS.index(backend.name), comm.rank)     # a strategy may mix backends
+    with collective_errors(comm):
+        backend.check_ranks(alike, comm.rank)
+    alike.Free()
     if note and comm.rank == 0:
         log.warning("%s", note)
     return backend

@@ -11,7 +11,8 @@ from launch import launch
 from hpcgcn.errors import FileError
 from hpcgcn.graph.generate import generate_sbm
 from hpcgcn.graph.header import header
-from hpcgcn.graph.store import verify, write_graph
+from hpcgcn.graph.store import write_graph
+from hpcgcn.info.verify import verify
 from hpcgcn.train import checkpoint
 
 N_FLIPS = 120          # of each file, at places drawn by a seed

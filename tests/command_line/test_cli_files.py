@@ -11,7 +11,8 @@ import pytest
 from graphs import assert_same, random_graph
 
 from hpcgcn.cli import main, text
-from hpcgcn.graph.store import header, read_graph, verify, write_graph
+from hpcgcn.graph.store import header, read_graph, write_graph
+from hpcgcn.info.verify import verify
 
 
 @pytest.fixture

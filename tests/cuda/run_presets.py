@@ -34,7 +34,8 @@ def losses(comm, path: str, method: str, backend) -> list[float]:
 def main() -> int:
     path, mode = sys.argv[1:]
     comm = MPI.COMM_WORLD
-    cuda = make_backend("cuda", comm=comm, mpi=mode)[0]
+    cuda = make_backend("cuda", local_rank=comm.rank, mpi=mode)[0]
+    cuda.check_ranks(comm, comm.rank)
     native = make_backend("auto")[0]
     wrong = 0
     for method in METHODS:

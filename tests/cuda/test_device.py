@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mpi4py import MPI
 
 from hpcgcn.backend import cuda_compile
 from hpcgcn.backend.cuda import CudaBackend
@@ -28,7 +27,7 @@ class TwoRanks:
         self.other = other
 
     def allgather(self, mine):
-        return [mine, self.other]
+        return [mine, (1, self.other)]
 
 
 @pytest.mark.parametrize("value", ["", "0", None])
@@ -69,16 +68,15 @@ def test_no_cupy_is_explained(tmp_path):
 
 
 def test_the_device_is_the_local_rank_modulo_the_devices(stand_in, monkeypatch):
-    monkeypatch.setattr("hpcgcn.mpi.world.local_rank", lambda comm: (5, 6))
     monkeypatch.setenv("HPCGCN_CUDA_STAND_IN_DEVICES", "4")
-    assert CudaBackend(comm=MPI.COMM_SELF).device == 1
+    assert CudaBackend(local_rank=5).device == 1
 
 
 def test_ranks_that_share_a_gpu_are_warned(recwarn):
     with pytest.warns(RuntimeWarning, match="ranks 0, 1"):
-        warn_if_shared(TwoRanks(b"same"), b"same")
+        warn_if_shared(TwoRanks(b"same"), 0, b"same")
     recwarn.clear()
-    warn_if_shared(TwoRanks(b"other"), b"same")
+    warn_if_shared(TwoRanks(b"other"), 0, b"same")
     assert not recwarn.list
 
 

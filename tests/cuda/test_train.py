@@ -77,14 +77,25 @@ def test_out_of_memory_ends_all_ranks_with_advice(stand_in, graph, tmp_path):
 ONE_RANK_WITHOUT = """
 import os
 from mpi4py import MPI
-from hpcgcn.backend.cuda import CudaBackend
+from hpcgcn.config import make_config
 from hpcgcn.errors import BackendError
+from hpcgcn.mpi.runtime import Runtime
+from hpcgcn.parallel import make_strategy
+from hpcgcn.train.run import open_backend
 os.environ["HPCGCN_CUDA_STAND_IN"] = "1" if MPI.COMM_WORLD.rank == 0 else "not here"
-try:
-    CudaBackend(comm=MPI.COMM_WORLD)
-except BackendError as error:
-    print("refused:", error)
+with Runtime(MPI.COMM_WORLD) as runtime:
+    try:
+        open_backend(make_strategy(runtime, make_config({"backend": "cuda"})))
+    except BackendError as error:
+        print("refused:", error)
 """
+
+
+def test_ranks_with_other_backends_need_no_device(stand_in, graph, tmp_path):
+    done = launch(2, [sys.executable, "-m", "hpcgcn", "train", graph, "--method", "mixgcn-moa",
+                      "--sparse-backend", "cuda", "--backend", "native", "--epochs", "1",
+                      "--hidden", "8", "--output", tmp_path], env=STAND_IN, timeout=100).check()
+    assert done.stderr.count("NO GPU IS USED") == 1
 
 
 def test_one_rank_without_a_device_stops_all(stand_in):

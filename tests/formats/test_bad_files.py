@@ -10,19 +10,19 @@ from graphs import edges_graph, random_graph, sparse_features
 
 from hpcgcn.errors import FileError, GraphError
 from hpcgcn.files.h5 import atomic_h5
-from hpcgcn.files.replace import own_h5
 from hpcgcn.graph.checks import edge_problems
-from hpcgcn.graph.describe import describe
+from hpcgcn.graph.replaceable import own_h5
 from hpcgcn.graph.store import (
     header,
     kind,
     read_graph,
     read_part,
     validate_graph,
-    verify,
     write_graph,
     write_partition,
 )
+from hpcgcn.info.describe import describe
+from hpcgcn.info.verify import verify
 
 
 @pytest.fixture

@@ -11,8 +11,9 @@ from graphs import random_graph
 
 from hpcgcn.cli import main
 from hpcgcn.errors import FileError, HpcgcnError
-from hpcgcn.graph.datasets import all_datasets
-from hpcgcn.graph.store import header, read_graph, read_part, verify, write_graph, write_partition
+from hpcgcn.files.datasets import all_datasets
+from hpcgcn.graph.store import header, read_graph, read_part, write_graph, write_partition
+from hpcgcn.info.verify import verify
 from hpcgcn.train import checkpoint
 
 DECLARED = 10**10

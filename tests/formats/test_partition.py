@@ -16,7 +16,8 @@ from hpcgcn.graph.divide import divide
 from hpcgcn.graph.generate import generate_grid, generate_sbm
 from hpcgcn.graph.partition import BALANCES, METHODS, OBJECTIVES, partition_graph, statistics
 from hpcgcn.graph.reorder import local_order
-from hpcgcn.graph.store import header, read_graph, read_part, verify
+from hpcgcn.graph.store import header, read_graph, read_part
+from hpcgcn.info.verify import verify
 
 COMMUNITIES = generate_sbm(2000, 10, 4, 8, seed=0, homophily=0.95)
 

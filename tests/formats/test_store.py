@@ -5,17 +5,11 @@ import pytest
 from graphs import assert_same, dense, random_graph, varieties
 
 from hpcgcn.errors import ConfigError, FileError, GraphError
-from hpcgcn.graph import checks, csr, datasets
+from hpcgcn.files import datasets
+from hpcgcn.graph import checks, csr
 from hpcgcn.graph.data import SparseRows
-from hpcgcn.graph.store import (
-    header,
-    kind,
-    read_graph,
-    read_part,
-    verify,
-    write_graph,
-    write_partition,
-)
+from hpcgcn.graph.store import header, kind, read_graph, read_part, write_graph, write_partition
+from hpcgcn.info.verify import verify
 
 VARIETIES = varieties()
 

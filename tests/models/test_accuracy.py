@@ -11,7 +11,8 @@ from launch import launch
 
 from hpcgcn.cli import main
 from hpcgcn.config import make_config
-from hpcgcn.graph.store import header, read_graph, verify
+from hpcgcn.graph.store import header, read_graph
+from hpcgcn.info.verify import verify
 from hpcgcn.train.run import train_model
 
 DATA = os.environ.get("HPCGCN_TEST_DATA")

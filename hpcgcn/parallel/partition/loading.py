@@ -8,10 +8,11 @@ import os
 import sys
 
 from hpcgcn.errors import FileError
-from hpcgcn.files.replace import check_target, own_h5
+from hpcgcn.files.replace import check_target
 from hpcgcn.graph import store
 from hpcgcn.graph.data import Part
 from hpcgcn.graph.divide import default_partition_path, divide
+from hpcgcn.graph.replaceable import own_h5
 from hpcgcn.mpi.world import collective_errors, on_root
 from hpcgcn.parallel.loading import checked_split, checked_together, in_memory
 

@@ -21,7 +21,7 @@ from enum import Enum
 
 import h5py
 
-from hpcgcn.graph.datasets import PIECE_BYTES, all_datasets
+from hpcgcn.files.datasets import PIECE_BYTES, all_datasets
 
 MAGIC = b"hpcgcn trailer 1"
 _END = struct.Struct(f"<Q32s{len(MAGIC)}s")

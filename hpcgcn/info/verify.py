@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import h5py
 import numpy as np
 
+from hpcgcn.files.datasets import checksum_problems
 from hpcgcn.graph import checks
 from hpcgcn.graph.contents import lazy_graph
 from hpcgcn.graph.data import SPLIT_NAMES
-from hpcgcn.graph.datasets import checksum_problems
 from hpcgcn.graph.header import Opened, examine
 
 

@@ -7,11 +7,11 @@ import os
 import h5py
 import numpy as np
 
+from hpcgcn.files.datasets import all_datasets, pieces, read_json
 from hpcgcn.graph.data import TRAIN
-from hpcgcn.graph.datasets import all_datasets, pieces, read_json
 from hpcgcn.graph.header import examine
 from hpcgcn.graph.statistics import component_sizes, degree_histogram, homophily, split_by_class
-from hpcgcn.graph.verify import problems
+from hpcgcn.info.verify import problems
 
 
 def describe(path: str | os.PathLike) -> dict:

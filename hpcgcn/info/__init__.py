@@ -1,0 +1,1 @@
+"""What a file of ours holds, and whether it is sound, whatever its kind."""
