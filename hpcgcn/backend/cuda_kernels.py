@@ -4,6 +4,7 @@ are launched in."""
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -53,12 +54,12 @@ def boolean(value: bool) -> str:
 
 
 class Kernels:
-    """All kernels by name; a module is compiled when the first of its kernels is wanted."""
+    """All kernels by name; a module is compiled when the first of its kernels is asked for."""
 
     def __init__(self, cupy, capability: int):
         self._cupy, self._capability = cupy, capability
         self._home = {name: (file, names) for file, names in MODULES for name in names}
-        self._functions = {}
+        self._functions: dict[str, Any] = {}
 
     def __getitem__(self, name: str):
         if name not in self._functions:
