@@ -81,6 +81,20 @@ def slurm(tmp_path_factory):
         assert not processes_with(str(slurm.lab))
 
 
+@pytest.mark.parametrize("plugin", ["none", "pmi2"])
+def test_srun_that_does_not_speak_pmix_is_refused(slurm, plugin):
+    """Every rank would take itself for the whole job, and all would write to one folder."""
+    done = subprocess.run(["srun", f"--mpi={plugin}", "--ntasks=2", "--cpus-per-task=1",
+                           "--overcommit", "hpcgcn", "train", "g.h5", "--epochs", "2", "--name",
+                           plugin], cwd=slurm.folder, env=slurm.env, capture_output=True, text=True,
+                          timeout=120)
+    assert done.returncode != 0 and not (slurm.folder / "runs" / plugin).exists()
+    told = [line for line in done.stderr.splitlines() if line.startswith("hpcgcn: ")]
+    assert len(told) == 1, done.stderr
+    assert "the launcher started 2 ranks" in told[0] and "srun --mpi=pmix" in told[0]
+    assert "Traceback" not in done.stderr and "epoch" not in done.stdout
+
+
 LIMITED = """model = "sage"
 hidden = 16
 method = "pipegcn"
