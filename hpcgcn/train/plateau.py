@@ -36,11 +36,12 @@ def chance_loss(comm, labels, n_classes: int) -> float:
 
 def features_are_uneven(comm, part: Part) -> bool:
     """Do some features vary so much more than others that they drown them? Collective."""
+    from mpi4py import MPI
     deviations = np.zeros(part.n_features)
     if isinstance(part.features, np.ndarray) and len(part.features):
         sample = part.features[::len(part.features) // SAMPLED_ROWS + 1].astype(np.float64)
         deviations = sample.std(axis=0)
-    deviations = np.max(comm.allgather(deviations), axis=0)
+    comm.Allreduce(MPI.IN_PLACE, deviations, MPI.MAX)
     varying = deviations[deviations > 0]
     return len(varying) > 0 and bool(varying.max() > UNEVEN * min(np.median(varying), 1.0))
 

@@ -1,0 +1,48 @@
+"""What grows with the graph passes through mpi/large.py, which sends it in pieces: an MPI call, and
+a pickled object, end at 2 GiB."""
+
+import ast
+from pathlib import Path
+
+import hpcgcn
+
+ROOT = Path(hpcgcn.__file__).parent
+CALLS = {"gather", "allgather", "bcast", "scatter", "alltoall", "send", "recv", "sendrecv",
+         "Gather", "Gatherv", "Allgather", "Allgatherv", "Bcast", "Scatter", "Scatterv", "Alltoall",
+         "Alltoallv", "Send", "Recv", "Sendrecv", "isend", "irecv", "reduce"}
+COMMUNICATORS = ("comm", "node", "leaders", "stages", "world")
+# Where a communicator is called directly, how often, and why it stays small.
+SMALL = {
+    "backend/cuda_device.py": (3, "a device, a message or a few numbers per rank"),
+    "mpi/halo.py": (1, "a count per pair of ranks"),
+    "mpi/large.py": (6, "pieces, sizes and shapes"),
+    "mpi/runtime.py": (1, "a host name per rank"),
+    "mpi/watchdog.py": (1, "a host name per rank"),
+    "mpi/world.py": (2, "a message or a truth value per rank"),
+    "parallel/features/whole_graph.py": (3, "a number per rank"),
+    "parallel/layers/engine.py": (2, "a cost per layer, a number per stage"),
+    "parallel/layers/sharding.py": (2, "parameters: fewer than 2^31, whatever the graph"),
+    "parallel/local_graph.py": (1, "a count per rank"),
+    "train/accounting.py": (2, "names and costs of exchanges"),
+    "train/callback.py": (2, "a truth value or a message per rank"),
+    "train/run.py": (1, "the summary"),
+    "train/trainer.py": (2, "a host name and a count per rank"),
+}
+
+
+def direct_calls(path: Path) -> list[int]:
+    """Lines in which a method of a communicator moves data."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            owner = ast.unparse(node.func.value)
+            if node.func.attr in CALLS and owner.rpartition(".")[2] in COMMUNICATORS:
+                found.append(node.lineno)
+    return found
+
+
+def test_what_grows_with_the_graph_goes_in_pieces():
+    found = {str(path.relative_to(ROOT)): direct_calls(path) for path in ROOT.rglob("*.py")}
+    counts = {name: len(lines) for name, lines in found.items() if lines}
+    assert counts == {name: count for name, (count, _) in SMALL.items()}, \
+        "send arrays with mpi/large.py, or add a line here that says why it stays small"
