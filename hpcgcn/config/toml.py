@@ -35,7 +35,8 @@ def parse_toml(text: bytes | str, where: str) -> dict[str, Any]:
     try:
         table = tomllib.loads(text.decode() if isinstance(text, bytes) else text)
     except ValueError as error:          # not TOML, not UTF-8, or an integer of thousands of digits
-        raise ConfigError(f"{where} is not valid TOML: {printable(error, 200)}") from None
+        words = printable(error, 200).partition("; use sys.")[0]
+        raise ConfigError(f"{where} is not valid TOML: {words}") from None
     except RecursionError:
         raise ConfigError(f"{where} is not valid TOML here: brackets within brackets, too deep; "
                           f"expected key = value in each line") from None

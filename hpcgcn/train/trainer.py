@@ -136,7 +136,8 @@ class Trainer:
         snapshot = Snapshot(self.epoch, whole(p.value), whole(p.m), whole(p.v), p.step, self.best,
                             self.rate.state(), self.comm.size, self.engine.labels.multilabel)
         with collective_errors(self.comm):
-            check_parameters(snapshot.parameters, self.epoch)
+            if self.comm.rank == 0:              # others may not hold the whole
+                check_parameters(snapshot.parameters, self.epoch)
         exchanges = {name: exchange.state()
                      for name, exchange in self.engine.aggregations.named_exchanges().items()}
         checkpoint.save(self.comm, folder.checkpoints, snapshot, self.owner.specs, exchanges,

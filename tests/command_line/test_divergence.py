@@ -69,11 +69,12 @@ def test_divergence_is_not_blamed_on_the_codec(folder):
     assert "overflowed" not in done.stderr
 
 
-def test_parameters_that_could_not_be_read_back_are_not_saved(folder):
+@pytest.mark.parametrize("ranks,method", [(1, "overlap"), (2, "overlap"), (2, "gnnpipe")])
+def test_parameters_that_could_not_be_read_back_are_not_saved(folder, ranks, method):
     """Without evaluation nobody looks at the outputs of the last step; parameters are looked at."""
     for lr, code in (("1e5", 0), ("1e7", 2)):
-        done = launch(1, ["hpcgcn", "train", "g.h5", "--lr", lr, "--epochs", "1", "--eval-every",
-                          "0", "--name", lr], cwd=folder)
+        done = launch(ranks, ["hpcgcn", "train", "g.h5", "--lr", lr, "--epochs", "1",
+                              "--eval-every", "0", "--name", lr, "--method", method], cwd=folder)
         assert done.code == code, done.stderr
     assert "parameters after epoch 1 are NaN or above 1e+06: training diverged" in done.stderr
     assert not any((folder / "runs" / "1e7" / "checkpoints").glob("*"))
