@@ -24,16 +24,18 @@ THE_SETTINGS = "the settings"
 
 def setting(default: bool | int | float | str, help: str | Callable[[], str], *,
             choices: Iterable | Callable[[], Iterable] | None = None, low: float | None = None,
-            high: float | None = None, below: float | None = None) -> Any:
+            high: float | None = None, below: float | None = None,
+            parse: Callable[[str], Any] | None = None) -> Any:
     """A field with what flags, checks and documentation need.
 
     Bounds: low <= value <= high, value < below. choices and help may be functions, for what a
-    registry in a heavier module knows.
+    registry in a heavier module knows. parse: for a text with a syntax of its own; it raises
+    ValueError.
     """
     if type(default) is int and high is None:
         high = LARGEST_INTEGER
     return field(default=default, metadata={"help": help, "choices": choices, "low": low,
-                                            "high": high, "below": below})
+                                            "high": high, "below": below, "parse": parse})
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,7 @@ def checked(spec: dataclasses.Field, value: Any, where: str) -> Any:
         raise ConfigError(f"{key} = {value!r} in {where}: expected a finite number")
     if kind is str:
         _check_text(key, value, where)
+        _check_syntax(spec, value, where)
     for bound, wrong, words in _BOUNDS:
         limit = spec.metadata[bound]
         if limit is not None and wrong(value, limit):
@@ -115,6 +118,14 @@ def _check_text(key: str, value: str, where: str):
     if not value.isprintable():
         raise ConfigError(f"{key} = {_shown(value)} in {where}: expected printable characters, "
                           f"without line feeds")
+
+
+def _check_syntax(spec: dataclasses.Field, value: str, where: str):
+    if spec.metadata["parse"]:
+        try:
+            spec.metadata["parse"](value)
+        except ValueError as error:
+            raise ConfigError(f"{key_of(spec)} = {_shown(value)} in {where}: {error}") from None
 
 
 def _shown(value) -> str:

@@ -15,9 +15,10 @@ from hpcgcn.config.config import (
     make_config,
 )
 from hpcgcn.config.flags import add_flags
+from hpcgcn.config.old_keys import OLD_FIELDS
 from hpcgcn.config.toml import read_toml, to_toml
 from hpcgcn.setting import SettingsGroup, checked, flag_of, key_of, setting
 
-__all__ = ["FIELDS", "GROUPS", "RENAMED", "Config", "SettingsGroup", "add_flags", "check_settings",
-           "checked", "field_named", "flag_of", "key_of", "make_config", "read_toml", "setting",
-           "to_toml"]
+__all__ = ["FIELDS", "GROUPS", "OLD_FIELDS", "RENAMED", "Config", "SettingsGroup", "add_flags",
+           "check_settings", "checked", "field_named", "flag_of", "key_of", "make_config",
+           "read_toml", "setting", "to_toml"]

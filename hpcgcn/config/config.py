@@ -15,6 +15,7 @@ from hpcgcn.config.groups import (
     RunSettings,
     TrainingSettings,
 )
+from hpcgcn.config.old_keys import OLD_FIELDS, REPLACED_BY, with_old
 from hpcgcn.errors import ConfigError
 from hpcgcn.exchange.presets import PRESETS
 from hpcgcn.parallel import settings_groups
@@ -84,6 +85,8 @@ def field_named(key: str, where: str) -> dataclasses.Field:
     """The field of a key written by a user; an unknown one is an error that names the nearest."""
     name = str(key).replace("-", "_")
     name = RENAMED.get(name, name)
+    if name in OLD_FIELDS:
+        return OLD_FIELDS[name]
     name = name if name in FIELDS else name.rstrip("_")
     if name not in FIELDS:
         near = difflib.get_close_matches(name[:100], FIELDS, n=1)
@@ -121,6 +124,10 @@ def _note_renamed(given: dict, where: str, config: Config):
     for key in given:
         if not config.quiet and (name := RENAMED.get(str(key).replace("-", "_"))):
             log.info("'%s' in %s is now called '%s'", key, where, name)
+    old = [key for key in (str(key).replace("-", "_") for key in given) if key in REPLACED_BY]
+    if old and not config.quiet:
+        log.info("%s in %s: now written as %s, by hop and direction (`hpcgcn methods`)",
+                 ", ".join(old), where, ", ".join(dict.fromkeys(REPLACED_BY[key] for key in old)))
 
 
 def _preset(method: str, chosen: dict) -> dict[str, Any]:
@@ -131,7 +138,8 @@ def _preset(method: str, chosen: dict) -> dict[str, Any]:
 
 
 def _over_preset(chosen: dict) -> dict[str, Any]:
-    return _preset(chosen.get("method", FIELDS["method"].default), chosen) | chosen
+    values = _preset(chosen.get("method", FIELDS["method"].default), chosen) | chosen
+    return with_old(values, {key: FIELDS[key].default for key in REPLACED_BY.values()})
 
 
 def _chosen_in(groups: dict[str, Any]) -> dict[str, Any]:

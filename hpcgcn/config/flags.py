@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 
 from hpcgcn.config.config import FIELDS, GROUPS, RENAMED
+from hpcgcn.config.old_keys import OLD_FIELDS
 from hpcgcn.setting import described, flag_of, key_of
 
 
@@ -19,6 +20,8 @@ def add_flags(parser: argparse.ArgumentParser):
             _add(section, key_of(spec), spec, f"{text} [{_default(spec)}]")
     for old, key in RENAMED.items():
         _add(parser, old, FIELDS[key], argparse.SUPPRESS)
+    for old, spec in OLD_FIELDS.items():
+        _add(parser, old, spec, argparse.SUPPRESS)
 
 
 def _add(section, key: str, spec: dataclasses.Field, text: str):

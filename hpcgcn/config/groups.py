@@ -25,9 +25,17 @@ def _naming(text: str, find: str, what: str):
     return described
 
 
-def _codecs() -> tuple[str, ...]:
+def _codec_help() -> str:
     from hpcgcn.exchange.codecs import CODEC_NAMES
-    return CODEC_NAMES
+    return f"* compression of halo rows: {', '.join(CODEC_NAMES)}"
+
+
+def _per_hop(key: str):
+    """Reads a setting that may differ from hop to hop."""
+    def parse(text: str):
+        from hpcgcn.exchange.hop_settings import read
+        return read(key, text)
+    return parse
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,8 @@ class ArchitectureSettings(SettingsGroup):
     self_loops: str = setting("auto", _naming("count a node among its own neighbours; auto: for {}",
                                               "models_where", "self_loops"),
                               choices=("auto", "yes", "no"))
+    weights_first: bool = setting(True, "multiply by a weight that narrows before aggregating, so "
+                                        "that h W travels; without: always h (gcn, sage)")
     alpha: float = setting(0.1, _naming("share of the initial residual ({})", "models_with",
                                         "alpha"), low=0.0, high=1.0)
     lambda_: float = setting(0.5, _naming("strength of the identity mapping, beta_l = "
@@ -80,7 +90,8 @@ class TrainingSettings(SettingsGroup):
 
 @dataclass(frozen=True)
 class CommunicationSettings(SettingsGroup):
-    """What is exchanged between ranks, when, and how it is compressed."""
+    """What is exchanged between ranks, when, and how it is compressed (* may differ from hop to
+    hop: VALUE,SELECTOR=VALUE, which `hpcgcn methods` explains)."""
 
     method: str = setting("overlap", "preset of communication settings; `hpcgcn methods` "
                                      "explains them",
@@ -89,9 +100,9 @@ class CommunicationSettings(SettingsGroup):
                                     "ranks",
                             choices=("auto", *STRATEGIES))
     blocking: bool = setting(False, "disable communication/computation overlap")
-    codec: str = setting("fp32", "compression of halo rows", choices=_codecs)
-    rate: str = setting("auto", "schedule of the codec's bits or compression ratio; `hpcgcn "
-                                "methods` lists the forms")
+    codec: str = setting("fp32", _codec_help, parse=_per_hop("codec"))
+    rate: str = setting("auto", "* schedule of the codec's bits or compression ratio; `hpcgcn "
+                                "methods` lists the forms", parse=_per_hop("rate"))
     rounding: str = setting("stochastic", "codec bits: stochastic is unbiased, nearest has a "
                                           "smaller error",
                             choices=("stochastic", "nearest"))
@@ -99,21 +110,22 @@ class CommunicationSettings(SettingsGroup):
                                            "offset are sent",
                                    choices=("bf16", "fp32"))
     rescale: bool = setting(False, "codec subset: scale received columns by width / columns sent")
-    compress_last: bool = setting(True, "compress the last layer's exchange too")
-    staleness_features: int = setting(0, "epochs by which halo features are stale", choices=(0, 1))
-    staleness_gradients: int = setting(0, "epochs by which halo gradients are stale",
-                                       choices=(0, 1))
-    refresh_every: int = setting(0, "with staleness: refresh interval; every F-th epoch is "
-                                    "synchronous; 0: never", low=0)
+    staleness: str = setting("0", "* epochs by which halo rows are stale: 0 or 1; 1,narrow=0 "
+                                  "keeps hops fresh at which h W travels",
+                             parse=_per_hop("staleness"))
+    refresh_every: str = setting("0", "* with staleness: refresh interval; every F-th epoch is "
+                                      "synchronous; 0: never", parse=_per_hop("refresh_every"))
+    stale_error: str = setting("inf", "* with staleness: an epoch is synchronous if the rows' "
+                                      "relative drift, last measured, is above this; inf: never",
+                               parse=_per_hop("stale_error"))
+    measure_error: str = setting("auto", "measure by how much rows change between epochs, and what "
+                                         "codecs lose (on a sample of rows); auto: where rows are "
+                                         "stale or compressed", choices=("auto", "all", "none"))
     first_epoch: str = setting("zeros", "with staleness: halo rows of the first epoch; sync: "
                                         "exchanged at once",
                                choices=("zeros", "sync"))
-    smooth_features: float = setting(0.0, "with staleness: decay of the moving average of halo "
-                                          "features; 0: no average",
-                                     low=0.0, below=1.0)
-    smooth_gradients: float = setting(0.0, "with staleness: decay of the moving average of halo "
-                                           "gradients; 0: no average",
-                                      low=0.0, below=1.0)
+    smoothing: str = setting("0", "* with staleness: decay of the moving average of halo rows; 0: "
+                                  "no average", parse=_per_hop("smoothing"))
     smooth_correction: bool = setting(False, "bias-correct the moving averages (divide by 1 - "
                                              "gamma^n)")
     error_feedback: bool = setting(False, "add the compression error to the next epoch's message")

@@ -17,6 +17,8 @@ from hpcgcn.exchange.codecs import Codec, Draw, Rows
 class DirectCoding:
     """Each message stands for itself."""
 
+    shift = 0.0                      # what is coded is rows + shift * memory
+
     def __init__(self, backend, codec: Codec):
         self.backend, self.codec = backend, codec
         self.memory: list[Any] = []      # backend arrays
@@ -33,6 +35,8 @@ class DirectCoding:
 class ErrorFeedback(DirectCoding):
     """`memory` is what all messages so far lost."""
 
+    shift = 1.0
+
     def __init__(self, backend, codec: Codec, shapes: list[tuple[int, int]]):
         """shapes: (rows sent, width) of each route."""
         super().__init__(backend, codec)
@@ -42,11 +46,11 @@ class ErrorFeedback(DirectCoding):
 
     def encode(self, k, rows, outgoing, rate, draw, data):
         memory = self.memory[k]
-        corrected, decoded = self._coded(k, 1.0, rows, outgoing, rate, draw, data)
+        corrected, decoded = self._coded(k, rows, outgoing, rate, draw, data)
         self.backend.axpby(1.0, corrected, -1.0, decoded, memory)
 
-    def _coded(self, k, sign: float, rows, outgoing, rate, draw, data):
-        """Code rows + sign * memory; returns that sum and what the receiver decodes."""
+    def _coded(self, k, rows, outgoing, rate, draw, data):
+        """Code rows + shift * memory; returns that sum and what the receiver decodes."""
         backend, memory = self.backend, self.memory[k]
         shifted, decoded = (scratch[:memory.size].reshape(memory.shape)
                             for scratch in (self._rows, self._decoded))
@@ -54,7 +58,7 @@ class ErrorFeedback(DirectCoding):
             backend.gather_rows(rows, outgoing.index, shifted)
         else:
             backend.copy(rows, shifted)
-        backend.axpby(1.0, shifted, sign, memory, shifted)
+        backend.axpby(1.0, shifted, self.shift, memory, shifted)
         packed = Rows(None, outgoing.ids, outgoing.host_ids)
         self.codec.encode(backend, shifted, packed, rate, draw, data)
         self.codec.decode(backend, data, outgoing, rate, draw, decoded)
@@ -64,6 +68,8 @@ class ErrorFeedback(DirectCoding):
 class ResidualCoding(ErrorFeedback):
     """`memory` is what the receiver has."""
 
+    shift = -1.0
+
     def __init__(self, backend, codec: Codec, shapes: list[tuple[int, int]], largest_incoming: int):
         """largest_incoming: elements of the largest message that arrives."""
         super().__init__(backend, codec, shapes)
@@ -71,7 +77,7 @@ class ResidualCoding(ErrorFeedback):
 
     def encode(self, k, rows, outgoing, rate, draw, data):
         memory = self.memory[k]
-        _, decoded = self._coded(k, -1.0, rows, outgoing, rate, draw, data)
+        _, decoded = self._coded(k, rows, outgoing, rate, draw, data)
         self.backend.axpby(1.0, memory, 1.0, decoded, memory)
 
     def decode(self, data, incoming, rate, draw, target):

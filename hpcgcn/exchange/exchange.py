@@ -18,6 +18,7 @@ import numpy as np
 
 from hpcgcn.exchange.channel import Channel
 from hpcgcn.exchange.compressor import Compressor
+from hpcgcn.exchange.sampled_error import SampledError
 from hpcgcn.exchange.staleness import StalenessBuffer
 from hpcgcn.exchange.statistics import Statistics
 from hpcgcn.exchange.types import Policy, Route
@@ -48,6 +49,9 @@ class Exchange:
         self.channel = Channel(runtime, backend, [r.peer for r in routes], sent_from, received_in)
         self.statistics = Statistics()
         self._same_host = [runtime.shares_host[route.peer] for route in routes]
+        widths = [self.compressor.widths(k)[0] for k in range(len(routes))]
+        self.error = (SampledError(backend, policy, routes, width, widths, seed)
+                      if policy.measured and any(len(route.outgoing) for route in routes) else None)
         self._started_at = 0.0
 
     @property
@@ -86,6 +90,8 @@ class Exchange:
         compressor, channel, statistics = self.compressor, self.channel, self.statistics
         began = time.perf_counter()
         compressor.begin(epoch)
+        if self.error is not None:
+            self.error.measure(x, epoch, compressor.rate, compressor.layer, compressor.coding)
         for k, route in enumerate(self.routes):
             out_bytes, in_bytes = compressor.sizes(k)
             data = channel.reserve(k, out_bytes, in_bytes)
@@ -114,6 +120,10 @@ class Exchange:
         self.buffer.complete()
         self.statistics.unpack_seconds += time.perf_counter() - arrived
 
+    def expect_error(self, relative: float):
+        """How far off the next epoch is expected to be if it uses this one's rows."""
+        self.buffer.expected_error = relative
+
     # -- checkpoint -----------------------------------------------------------------------------
     @property
     def stateful(self) -> bool:
@@ -125,12 +135,13 @@ class Exchange:
 
     def state(self) -> dict[str, np.ndarray]:
         """All that the next epoch depends on. Collective: messages in flight are taken in first."""
+        sampled = self.error.state() if self.error is not None else {}
         if not self.stateful:
-            return {}
+            return sampled
         self._drain()
         arrays = {name: np.array(self.backend.to_host(array))
                   for name, array in self._state_arrays().items()}
-        return arrays | self.buffer.state_numbers() | {"ids": _row_ids(self.routes)}
+        return arrays | self.buffer.state_numbers() | sampled | {"ids": _row_ids(self.routes)}
 
     def fits(self, state: dict[str, np.ndarray]) -> bool:
         """Is this the state of an exchange of the same nodes, with the same kinds of memory?"""
@@ -142,6 +153,8 @@ class Exchange:
 
     def restore(self, state: dict[str, np.ndarray]):
         """Go on from `state()`."""
+        if self.error is not None:
+            self.error.restore(state)
         if not self.stateful:
             return
         for name, array in self._state_arrays().items():

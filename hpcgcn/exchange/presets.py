@@ -13,24 +13,35 @@ class Preset:
     settings: dict
 
 
-_STALE = {"staleness_features": 1, "staleness_gradients": 1}
+# Where h W travels a stale message would carry a stale weight, and it is narrow: there it is fresh.
+_STALE = {"staleness": "1,narrow=0"}
+# As the papers do it: all hops stale, h travels, and the input is aggregated once.
+_PAPER = {"staleness": "1", "weights_first": False, "precompute": "yes"}
 
 PRESETS: dict[str, Preset] = {
     "vanilla": Preset("synchronous fp32, waits for every message at once (the papers' baseline)",
                       {"blocking": True}),
     "overlap": Preset("synchronous fp32; work on interior rows overlaps the halo exchange; exact",
                       {}),
-    "pipegcn": Preset("PipeGCN: features and gradients one epoch stale", {**_STALE}),
-    "pipegcn-f": Preset("PipeGCN with smoothed features", {**_STALE, "smooth_features": 0.95}),
-    "pipegcn-g": Preset("PipeGCN with smoothed gradients", {**_STALE, "smooth_gradients": 0.95}),
+    "pipegcn": Preset("PipeGCN: features and gradients one epoch stale, fresh where h W travels",
+                      {**_STALE}),
+    "pipegcn-f": Preset("PipeGCN with smoothed features",
+                        {**_STALE, "smoothing": "features=0.95"}),
+    "pipegcn-g": Preset("PipeGCN with smoothed gradients",
+                        {**_STALE, "smoothing": "gradients=0.95"}),
     "pipegcn-gf": Preset("PipeGCN with both smoothed",
-                         {**_STALE, "smooth_features": 0.95, "smooth_gradients": 0.95}),
+                         {**_STALE, "smoothing": "0.95"}),
+    "pipegcn-paper": Preset("PipeGCN as published: every hop stale, h travels and meets today's "
+                            "weight (here after dropout, there before)", {**_PAPER}),
     "sylvie-s": Preset("Sylvie: 1-bit stochastic quantisation, synchronous", {"codec": "1bit"}),
-    "sylvie-a": Preset("Sylvie: 1 bit and one epoch stale, every 10th epoch synchronous",
-                       {**_STALE, "codec": "1bit", "refresh_every": 10}),
+    "sylvie-a": Preset("Sylvie: 1 bit and one epoch stale, every 10th epoch synchronous, fresh "
+                       "where h W travels",
+                       {**_STALE, "codec": "1bit", "refresh_every": "10"}),
+    "sylvie-paper": Preset("Sylvie as published, without synchronous epochs: 1 bit, every hop "
+                           "stale, h travels", {**_PAPER, "codec": "1bit"}),
     "varco": Preset("VARCO: random columns, ratio 128 falling to 1 with slope 5; last layer "
                     "uncompressed",
-                    {"codec": "subset", "rate": "linear:128:1:5", "compress_last": False}),
+                    {"codec": "subset,last=fp32", "rate": "linear:128:1:5"}),
     "mixgcn": Preset("MixGCN: ranks aggregate columns of all nodes and update rows; volume "
                      "constant in the ranks",
                      {"parallel": "features"}),

@@ -36,7 +36,7 @@ class Schedule:
         """What a checkpoint must hold to go on."""
         return []
 
-    def restore(self, state):
+    def restore(self, state: list[float]):
         """Go on from `state()`."""
 
 
@@ -111,6 +111,45 @@ class Plateau(Schedule):
 
     def restore(self, state):
         self.value, self.best, self.since = float(state[0]), float(state[1]), int(state[2])
+
+
+class Rates:
+    """The schedules of a run: the common one, and those of hops that have another."""
+
+    def __init__(self, family: str, text: str, n_epochs: int):
+        """family, text: of the common one."""
+        self.n_epochs, self._common_key = n_epochs, (family, text)
+        self.common = parse_schedule(text, n_epochs)
+        self._others: dict[tuple[str, str], Schedule] = {}
+
+    def of(self, family: str, text: str) -> Schedule:
+        """The schedule of a hop with this codec and rate."""
+        if (family, text) == self._common_key:
+            return self.common
+        if (family, text) not in self._others:
+            self._others[family, text] = parse_schedule(text, self.n_epochs)
+        return self._others[family, text]
+
+    def _all(self) -> list[Schedule]:
+        return [self.common, *(self._others[key] for key in sorted(self._others))]
+
+    def observe(self, loss: float):
+        """Tell all of them the global loss, after each epoch."""
+        for schedule in self._all():
+            schedule.observe(loss)
+
+    def state(self) -> list[float]:
+        """What a checkpoint must hold to go on."""
+        return [number for schedule in self._all() for number in schedule.state()]
+
+    def restore(self, state: list[float]):
+        """Go on from `state()`; that of other schedules is left aside."""
+        if len(state) != len(self.state()):
+            return
+        for schedule in self._all():
+            n = len(schedule.state())
+            schedule.restore(state[:n])
+            state = state[n:]
 
 
 def parse_schedule(text: str, n_epochs: int) -> Schedule:

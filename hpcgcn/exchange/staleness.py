@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -53,11 +54,13 @@ class StalenessBuffer:
                         if policy.smoothing else None)
         self.synchronous = True                  # this epoch
         self._refresh_next = False
+        self.expected_error = math.inf           # of this epoch, if it were stale
         self._value = self.received
 
     def begin(self, epoch: int) -> bool:
         """Start an epoch; messages of the last one are complete. Does it use its own rows?"""
-        self.synchronous = self.policy.synchronous(epoch) or self._refresh_next
+        self.synchronous = (self.policy.synchronous(epoch) or self._refresh_next
+                            or self.expected_error > self.policy.stale_error)
         self._refresh_next = False
         if self.synchronous or self.average is None:
             self._value = self.received
@@ -90,9 +93,11 @@ class StalenessBuffer:
     def state_numbers(self) -> dict[str, np.ndarray]:
         """What a checkpoint must hold besides."""
         n_averaged = self.average.n_averaged if self.average is not None else 0
-        return {"n_averaged": np.array([n_averaged])}
+        return {"n_averaged": np.array([n_averaged]),
+                "expected_error": np.array([self.expected_error])}
 
     def restore_numbers(self, state: dict[str, np.ndarray]):
         """Go on from `state_numbers()`."""
         if self.average is not None:
             self.average.n_averaged = int(state["n_averaged"][0])
+        self.expected_error = float(state.get("expected_error", [math.inf])[0])

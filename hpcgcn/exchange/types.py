@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from hpcgcn.exchange.codecs import Codec, Rows
@@ -37,6 +38,8 @@ class Policy:
     smoothing_correction: bool = False
     error_feedback: bool = False
     residual: bool = False
+    stale_error: float = math.inf    # the expected error above which an epoch is synchronous
+    measured: bool = False           # are changes and coding errors of its rows measured?
 
     @property
     def exact(self) -> bool:

@@ -80,9 +80,10 @@ class Builder:
         """Append a step to the current block."""
         self.blocks[-1].append(step)
 
-    def hop(self, source: Field, target: Field):
-        """End the block with an aggregation from source to target."""
-        hop = Hop(len(self.hops) + 1, source, target)
+    def hop(self, source: Field, target: Field, transformed: bool = False):
+        """End the block with an aggregation from source to target; transformed: the source is a
+        product with a weight."""
+        hop = Hop(len(self.hops) + 1, source, target, transformed)
         source.read_by(hop)
         self.hops.append(hop)
         self.blocks.append([])

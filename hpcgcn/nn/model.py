@@ -25,6 +25,7 @@ class Hop:
     number: int                      # 1 is the first
     source: Field
     target: Field
+    transformed: bool = False        # do its rows carry a weight (h W), and not h itself?
 
     adds = False                     # declared like a step's (steps/base.py)
     reads_features = False

@@ -11,15 +11,27 @@ from hpcgcn.errors import ConfigError
 from hpcgcn.setting import SettingsGroup
 
 
-def codec_family(config) -> str:
-    """The codec that the settings mean, whatever its rate."""
-    from hpcgcn.exchange.policies import codec_rate
-    return codec_rate(config)[0]
+def codec_families(config) -> set[str]:
+    """The codecs of some hop, whatever their rates."""
+    from hpcgcn.exchange.hop_settings import HopSettings
+    return HopSettings.of(config).families()
+
+
+def is_stale(config) -> bool:
+    """May some hop be stale?"""
+    from hpcgcn.exchange.hop_settings import HopSettings
+    return HopSettings.of(config).is_stale()
+
+
+def smooths(config) -> bool:
+    """Is something smoothed?"""
+    from hpcgcn.exchange.hop_settings import HopSettings
+    return any(HopSettings.of(config).smoothing.values())
 
 
 def has_budget(config) -> bool:
     """Is there a byte budget?"""
-    from hpcgcn.exchange.policies import parse_bytes
+    from hpcgcn.exchange.budget import parse_bytes
     return parse_bytes(config.byte_budget) > 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hpcgcn.errors import DivergedError
+from hpcgcn.exchange.hop_settings import HopSettings
 from hpcgcn.mpi.world import all_true
 from hpcgcn.nn.parameters import LARGEST_PARAMETER, are_usable
 
@@ -22,10 +23,11 @@ def explain_divergence(trainer, loss: float) -> DivergedError:
     codec's rounding to infinity is the cause.
     """
     config, epoch = trainer.config, trainer.epoch + 1        # this one is not done
-    largest = SMALL_RANGE.get(config.codec)
+    codec = next((name for name in SMALL_RANGE if name in HopSettings.of(config).families()), "")
+    largest = SMALL_RANGE.get(codec)
     if largest is not None and trainer.comm.size > 1 and _exact_is_finite(trainer):
         return DivergedError(
-            f"codec = '{config.codec}' overflowed in epoch {epoch}: rows to exchange hold numbers "
+            f"codec = '{codec}' overflowed in epoch {epoch}: rows to exchange hold numbers "
             f"above {largest:g}, the largest it can send; codec = 'bf16' has the range of float32, "
             f"`hpcgcn import --normalise-features` makes features smaller")
     return DivergedError(

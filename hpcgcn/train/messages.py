@@ -12,7 +12,7 @@ STRAGGLER = 1.5                      # times the typical compute time at which a
 def unused_settings(config: Config, n_ranks: int) -> str:
     """A note if settings of communication have no effect, because there is none; or ""."""
     given = CommunicationSettings()
-    exchanged = [name for name in ("codec", "staleness_features", "staleness_gradients")
+    exchanged = [name for name in ("codec", "staleness")
                  if getattr(config, name) != getattr(given, name)]
     if n_ranks > 1 or not exchanged:
         return ""

@@ -34,8 +34,9 @@ def model_problems(file: h5py.File, facts: dict) -> Iterator[str]:
     elif not moments_agree(file["m"][...], file["v"][...]):
         yield "/m and /v are not the two moments of the same gradients"
     rates = file["rate_state"][...]
-    if len(rates) not in (0, 3) or np.isnan(rates).any() or not np.isfinite(rates[2:]).all():
-        yield "/rate_state must be empty, or a rate, the best loss and the number of epochs since"
+    if len(rates) % 3 or np.isnan(rates).any() or not np.isfinite(rates[2::3]).all():
+        yield ("/rate_state must be a rate, the best loss and the number of epochs since, of each "
+               "adaptive schedule")
     best = facts["best_epoch"]       # epochs done then; 0: none was evaluated
     if best > facts["epoch"] or (best > 0) != ("best_parameters" in file):
         yield (f"best_epoch is {facts['best_epoch']} of {facts['epoch']} epochs, which does not "

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from hpcgcn.backend import BACKENDS, make_backend
 from hpcgcn.config import Config, make_config
 from hpcgcn.errors import CheckpointError, ConfigError
+from hpcgcn.exchange.describe import hop_lines, idle_staleness
 from hpcgcn.graph.data import Graph
 from hpcgcn.graph.in_memory import usable_graph
 from hpcgcn.logs import named_if_slow, progress
@@ -113,6 +114,7 @@ def _train(source, config: Config, runtime: Runtime, watchdog: Watchdog,
             return Result(start.path, start.summary, 0)
         trainer, uneven = _set_up(source, config, runtime, watchdog, start)
         say = _printer(comm, config)
+        _tell_exchanges(trainer, say)
         if start.kind == "resume":
             _resume(trainer, start.path, say)
         # Nothing is written before this: a command that is refused leaves no trace.
@@ -142,6 +144,16 @@ def _set_up(source, config: Config, runtime: Runtime, watchdog: Watchdog,
           named_if_slow(log, "setting up the model and its exchanges", comm.rank == 0)):
         trainer = Trainer(runtime, backend, part, config, start.choices, strategy)
     return trainer, features_are_uneven(comm, part)
+
+
+def _tell_exchanges(trainer: Trainer, say):
+    """What is sent stale or compressed, hop by hop."""
+    policies, comm = trainer.engine.policies, trainer.comm
+    if comm.size == 1:
+        return
+    for line in hop_lines(policies):
+        say(line)
+    _note(comm, [note] if (note := idle_staleness(policies)) else [])
 
 
 def _note(comm, notes: list[str]):
@@ -192,7 +204,7 @@ def _run(trainer: Trainer, folder: RunFolder, lock: LockHolder, say, watchdog: W
             epoch_began = time.perf_counter()
             watchdog.where = f"epoch {trainer.epoch + 1}"
             trainer.runtime.heartbeat.beat()
-            rate = trainer.rate.rate(trainer.epoch)
+            rate = trainer.rates.common.rate(trainer.epoch)
             ledger.reset()
             loss, stopped, allreduce = trainer.run_epoch(bool(request.received or late))
             seconds = time.perf_counter() - epoch_began
@@ -210,6 +222,7 @@ def _run(trainer: Trainer, folder: RunFolder, lock: LockHolder, say, watchdog: W
             if metrics and row is not None:          # on rank 0
                 metrics.write({"epoch": trainer.epoch, "loss": loss,
                                **{k: v for k, v in scores.items() if v == v}, **row,
+                               **trainer.errors.row(),
                                **trainer.strategy.epoch_metrics(trainer.engine, row)})
             if last or stopped or (config.checkpoint_every
                                    and trainer.epoch % config.checkpoint_every == 0):

@@ -25,7 +25,7 @@ from hpcgcn.train.lock import LockHolder
 # Settings that say where and how much, not what: they change no result.
 BOOKKEEPING = ("name", "output", "resume", "overwrite", "quiet")
 # Parts of a model's shape that may change when a run goes on.
-_FREE = ("dropout",)
+_FREE = ("dropout", "weights_first")
 
 
 @dataclass

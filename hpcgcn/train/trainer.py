@@ -11,6 +11,7 @@ import numpy as np
 
 from hpcgcn.config import Config, to_toml
 from hpcgcn.errors import GraphError
+from hpcgcn.exchange.per_hop import HopFacts
 from hpcgcn.exchange.policies import make_policies
 from hpcgcn.graph.data import Part, SparseRows
 from hpcgcn.mpi.runtime import Runtime
@@ -22,6 +23,7 @@ from hpcgcn.train import checkpoint
 from hpcgcn.train.accounting import EpochLedger
 from hpcgcn.train.checkpoint import Best, Snapshot
 from hpcgcn.train.divergence import check_parameters, explain_divergence, quiet_overflow
+from hpcgcn.train.exchange_errors import ExchangeErrors
 from hpcgcn.train.folder import RunFolder
 from hpcgcn.train.metrics import MetricsFile
 from hpcgcn.train.scores import scores
@@ -72,7 +74,7 @@ class Trainer:
         self.optimiser = Adam(self.parameters, weight_decay={"dense": decay, "conv": decay
                                                              if config.weight_decay_conv < 0
                                                              else config.weight_decay_conv})
-        self.rate = self.engine.policies.rate
+        self.errors = ExchangeErrors(self.comm, self.engine.aggregations.exchanges)
         self.best = Best()
         self.epoch = 0                       # epochs done
 
@@ -84,12 +86,16 @@ class Trainer:
 
     def _policies(self, engine):
         """Training's exchange policies, once the hops and the number of halo rows are known."""
-        rows = engine.comm.allreduce(engine.local.rows_sent)
-        widths = [(hop.number, hop.source.width) for hop in engine.model.hops]
-        widths += [(hop.number, hop.source.width)
-                   for hop in engine.model.hops if hop.source.wants_gradient]
-        return make_policies(self.config, rows, widths, self.backend.dtype.itemsize,
-                             engine.comm.size)
+        rows, hops = engine.comm.allreduce(engine.local.rows_sent), engine.model.hops
+        facts = [HopFacts(hop.number, hop.source.width, rows, hop.transformed,
+                          hop.source.wants_gradient, last=hop is hops[-1]) for hop in hops]
+        return make_policies(self.config, facts, self.backend.dtype.itemsize,
+                             self.runtime.comm.size)
+
+    @property
+    def rates(self):
+        """The rate schedules of training's exchanges."""
+        return self.engine.policies.rates
 
     # -- one epoch ---------------------------------------------------------------------------------
     @quiet_overflow
@@ -102,7 +108,7 @@ class Trainer:
         loss_sum = self.engine.train_pass(epoch)
         self.backend.synchronize()
         began = time.perf_counter()
-        agreed = np.array([loss_sum, float(stop_wanted)])
+        agreed = np.array([loss_sum, float(stop_wanted), *self.errors.sums()])
         self.owner.sum(agreed)
         waited = time.perf_counter() - began
         loss = float(agreed[0]) / self.engine.labels.n_train
@@ -111,7 +117,8 @@ class Trainer:
         if self.config.clip:
             clip_gradient(self.parameters, self.config.clip, self.owner.everywhere)
         self.optimiser.update(learning_rate(self.config, epoch))
-        self.rate.observe(loss)
+        self.rates.observe(loss)
+        self.errors.agree(agreed[2:])
         self.epoch += 1
         return loss, bool(agreed[1]), waited
 
@@ -134,7 +141,7 @@ class Trainer:
         """Write a checkpoint. Collective."""
         p, whole = self.parameters, self.owner.whole
         snapshot = Snapshot(self.epoch, whole(p.value), whole(p.m), whole(p.v), p.step, self.best,
-                            self.rate.state(), self.comm.size, self.engine.labels.multilabel)
+                            self.rates.state(), self.comm.size, self.engine.labels.multilabel)
         with collective_errors(self.comm):
             if self.comm.rank == 0:              # others may not hold the whole
                 check_parameters(snapshot.parameters, self.epoch)
@@ -154,7 +161,7 @@ class Trainer:
                                                    self.backend.dtype), array)
         p.step, self.epoch, self.best = snapshot.step, snapshot.epoch, snapshot.best
         if snapshot.rate_state:
-            self.rate.restore(snapshot.rate_state)
+            self.rates.restore(snapshot.rate_state)
         return self._restore_exchanges(path)
 
     def _restore_exchanges(self, path: str) -> str:
@@ -183,7 +190,7 @@ def metrics_file(trainer: Trainer, folder: RunFolder, ledger: EpochLedger) -> Me
     """The metrics file, on rank 0."""
     if trainer.comm.rank:
         return None
-    columns = [*trainer.strategy.metric_columns, *ledger.columns]
+    columns = [*trainer.strategy.metric_columns, *ledger.columns, *trainer.errors.columns]
     return MetricsFile(folder.metrics_path, columns, trainer.epoch)
 
 

@@ -27,6 +27,9 @@ SPECIAL = {
     "optimiser": {"method": "overlap", "lr_schedule": "cosine", "warmup": 9, "clip": 0.5,
                   "weight_decay": 0.01},
     "inductive": {"method": "pipegcn", "inductive": True},
+    "stale-error": {"method": "pipegcn", "staleness": "1", "stale_error": "0.3,gradients=0.6",
+                    "lr": 0.03},
+    "by-hop": {"staleness": "1,last=0", "codec": "bits,last=bf16", "rate": "plateau:8:2:1,1=4"},
     "gcnii": {"method": "pipegcn-gf", "model": "gcnii"},
     "resgcn": {"method": "sylvie-a", "model": "resgcn"},
 }
@@ -75,6 +78,17 @@ def test_resumed_equals_uninterrupted(runs, name):
             assert [row[column] for row in other["rows"]] == [row[column]
                                                               for row in straight["rows"]], column
         assert other["summary"]["best"] == straight["summary"]["best"]
+        measured = [column for column in straight["rows"][0]
+                    if column.startswith(("change_", "drift_", "coding_error_", "stale_share"))]
+        for column in measured:
+            assert [row[column] for row in other["rows"]] == [row[column]
+                                                              for row in straight["rows"]], column
+
+
+def test_an_error_bound_makes_some_epochs_synchronous(runs):
+    _, results = runs
+    shares = {float(row["stale_share"]) for row in results["stale-error.straight"]["rows"]}
+    assert len(shares) > 1, "else a resumed run could not show that it decides alike"
 
 
 def test_presets_differ(runs):

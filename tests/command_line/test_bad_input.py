@@ -44,7 +44,7 @@ CASES = {
     "unknown model": (["g.h5", "--model", "gcm"], "did you mean 'gcn'"),
     "bad bound": (["g.h5", "--dropout", "1"], "less than 1"),
     "bad rate": (["g.h5", "--codec", "bits", "--rate", "sometimes"], "is not a schedule"),
-    "combination": (["g.h5", "--smooth-features", "0.9"], "needs staleness_features"),
+    "combination": (["g.h5", "--smooth-features", "0.9"], "needs stale features"),
     "budget too small": (["g.h5", "--codec", "subset", "--byte-budget", "10", "--epochs", "5"],
                          "raise the budget"),
     "float64 on native": (["g.h5", "--dtype", "float64", "--backend", "native"],

@@ -20,7 +20,7 @@ def test_later_wins_defaults_preset_file_flags(tmp_path):
     path.write_text('method = "sylvie-a"\nrefresh_every = 5\nhidden = 32\n')
     config = make_config({"hidden": 64}, str(path))
     assert (config.codec, config.refresh_every, config.hidden,
-            config.layers) == ("1bit", 5, 64, Config().layers)
+            config.layers) == ("1bit", "5", 64, Config().layers)
     assert make_config({"method": "pipegcn"},
                        str(path)).codec == "fp32", "another preset than the file's"
 
@@ -150,11 +150,10 @@ def test_settings_are_checked_however_they_are_made(way):
 @pytest.mark.parametrize("way", [way for way in WAYS_TO_MAKE if way != "group"])
 def test_a_method_means_its_preset_however_settings_are_made(way):
     config = WAYS_TO_MAKE[way](method="pipegcn")
-    assert (config.communication.staleness_features,
-            config.communication.staleness_gradients) == (1, 1)
+    assert config.communication.staleness == PRESETS["pipegcn"].settings["staleness"]
     assert config == make_config({"method": "pipegcn"})
     with pytest.raises(ConfigError, match="there is nothing to smooth"):
-        WAYS_TO_MAKE[way](method="vanilla", smooth_features=0.5)
+        WAYS_TO_MAKE[way](method="vanilla", smoothing=0.5)
 
 
 def test_settings_cannot_be_changed_in_place():
@@ -171,7 +170,7 @@ def test_another_method_keeps_what_was_chosen_and_drops_the_old_preset():
     config = Config(method="sylvie-a", refresh_every=5, hidden=64)
     other = config.replace(method="pipegcn")
     assert (other.codec, other.refresh_every, other.hidden,
-            other.staleness_features) == ("fp32", 5, 64, 1)
+            other.staleness) == ("fp32", "5", 64, PRESETS["pipegcn"].settings["staleness"])
     assert (config.replace(lr=0.5).replace(lr=0.01) == config
             and hash(config) == hash(config.replace()))
 
@@ -211,6 +210,30 @@ def test_quiet_runs_are_not_told_of_old_names(old, caplog, tmp_path):
         make_config(toml_path=str(tmp_path / "quiet.toml"))
         Config(**{old: value, "quiet": True})
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize("old, means", [
+    ({"staleness_features": 1, "staleness_gradients": 1},
+     {"staleness": "0,features=1,gradients=1"}),
+    ({"method": "pipegcn", "staleness_features": 0}, {"staleness": "{staleness},features=0"}),
+    ({"method": "pipegcn", "smooth_gradients": 0.5}, {"smoothing": "0,gradients=0.5"}),
+    ({"method": "pipegcn", "staleness": "1", "staleness_features": 0},
+     {"staleness": "1,features=0"}),
+    ({"codec": "4bit", "compress_last": False}, {"codec": "4bit,last=fp32"}),
+    ({"codec": "4bit", "compress_last": True}, {"codec": "4bit"}),
+    ({"method": "varco", "compress_last": True}, {"codec": "subset,last=fp32,last=subset"}),
+], ids=str)
+def test_settings_that_were_replaced_mean_what_they_meant_with_a_note(old, means, caplog):
+    with caplog.at_level("INFO", "hpcgcn"):
+        config = make_config(old, where="here")
+    preset = PRESETS[old.get("method", "overlap")].settings
+    for key, text in means.items():
+        assert getattr(config, key) == text.format(**preset)
+        assert f"in here: now written as {key}" in caplog.text
+    assert Config(**old) == config
+    flags = [flag_of(key) if value is True else flag_of(key).replace("--", "--no-")
+             if value is False else f"{flag_of(key)}={value}" for key, value in old.items()]
+    assert parse(*flags) == old
 
 
 def test_settings_load_neither_mpi_nor_numpy():

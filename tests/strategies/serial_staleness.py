@@ -54,6 +54,7 @@ class Rules:
     gamma_features: float = 0.0
     gamma_gradients: float = 0.0
     correct: bool = False
+    narrow_too: bool = True              # are hops stale at which h W travels?
 
     def in_time(self, epoch: int, stale: bool) -> bool:
         """Are this epoch's own messages used?"""
@@ -112,7 +113,8 @@ class Serial:
         """A h, where a part reads its own rows now and those of others as they arrived."""
         parts = range(self.part.max() + 1)
         sent = {(p, q): h[self.part == p] for p in parts for q in parts if p != q}
-        used = self.exchange("features", layer, epoch, sent, self.rules.features,
+        used = self.exchange("features", layer, epoch, sent,
+                             self.rules.features and self.may_be_stale(layer),
                              self.rules.gamma_features)
         out = np.zeros_like(h)
         for q in parts:
@@ -128,7 +130,8 @@ class Serial:
         owed = {(q, p): self.matrix[np.ix_(self.part == q, self.part == p)].T @ dz[self.part == q]
                 for q in parts for p in parts}
         own = {p: owed.pop((p, p)) for p in parts}
-        used = self.exchange("gradients", layer, epoch, owed, self.rules.gradients,
+        used = self.exchange("gradients", layer, epoch, owed,
+                             self.rules.gradients and self.may_be_stale(layer),
                              self.rules.gamma_gradients)
         out = np.empty_like(dz)
         for p in parts:
@@ -146,6 +149,9 @@ class Serial:
         """The narrow side travels: h W if W makes rows narrower, h otherwise."""
         w = self.weights[f"conv{layer}.weight"]
         return w.shape[1] < w.shape[0]
+
+    def may_be_stale(self, layer: int) -> bool:
+        return self.rules.narrow_too or not self.narrows(layer)
 
     def epoch(self, number: int) -> float:
         w, sage = self.weights, self.model == "sage"

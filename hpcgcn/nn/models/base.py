@@ -31,6 +31,7 @@ class Shape:
     alpha: float = 0.1               # share of the initial residual
     lambda_: float = 0.5             # strength of the identity mapping
     self_loops: bool = True
+    weights_first: bool = True       # A (h W) where W narrows; else always (A h) W
 
     @classmethod
     def of(cls, settings, n_features: int, n_classes: int) -> Shape:
@@ -39,7 +40,8 @@ class Shape:
         return cls(settings.model, n_features, n_classes, settings.layers, settings.hidden,
                    settings.linear_layers, norm=choose.get(settings.norm, kind.norm),
                    dropout=settings.dropout, alpha=settings.alpha, lambda_=settings.lambda_,
-                   self_loops=choose.get(settings.self_loops, kind.self_loops))
+                   self_loops=choose.get(settings.self_loops, kind.self_loops),
+                   weights_first=settings.weights_first)
 
     @property
     def architecture(self) -> Architecture:

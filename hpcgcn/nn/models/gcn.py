@@ -80,11 +80,11 @@ class GCN(Architecture):
             build.linear(source, y, weight)
             return y
         # A (h W) instead of (A h) W where W narrows: exchange and aggregation are then narrower.
-        if d_out < d_in or build.is_sparse(source):
+        if (d_out < d_in and self.shape.weights_first) or build.is_sparse(source):
             u = build.field("u", d_out)
             build.linear(source, u, weight)
             y = build.field("y", d_out)
-            build.hop(u, y)
+            build.hop(u, y, transformed=True)
         else:
             z = build.field("z", d_in, gradient=source.wants_gradient)
             build.hop(source, z)

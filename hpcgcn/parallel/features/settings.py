@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hpcgcn.backend import BACKENDS
 from hpcgcn.errors import ConfigError
-from hpcgcn.parallel.refusals import codec_family, has_budget, refuse
+from hpcgcn.parallel.refusals import codec_families, has_budget, refuse, smooths
 from hpcgcn.setting import SettingsGroup, setting
 
 
@@ -34,10 +34,10 @@ class Settings(SettingsGroup):
                                   "(method = 'mixgcn')")
             return
         refuse("features", (
-            (codec_family(config) == "nodes",
+            ("nodes" in codec_families(config),
              "codec = 'nodes' leaves out boundary nodes, and a transpose has none: it moves "
              "every row"),
-            (config.smooth_features or config.smooth_gradients,
+            (smooths(config),
              "smoothing is for halo rows: it would blur a rank's own columns"),
             (has_budget(config), "byte_budget counts halo rows, and transposes have none; set "
                                   "the rate"),

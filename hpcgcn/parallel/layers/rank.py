@@ -145,4 +145,4 @@ class PipelineRank(Aggregations):
 
 def _prompt(policy: Policy) -> Policy:
     """The same code without staleness: the next stage needs a chunk now."""
-    return replace(policy, staleness=0, refresh_every=0, smoothing=0.0)
+    return replace(policy, staleness=0, refresh_every=0, smoothing=0.0, measured=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hpcgcn.errors import ConfigError
-from hpcgcn.parallel.refusals import changed, codec_family, has_budget, refuse
+from hpcgcn.parallel.refusals import changed, codec_families, has_budget, is_stale, refuse
 from hpcgcn.setting import SettingsGroup, setting
 
 
@@ -44,11 +44,10 @@ class Settings(SettingsGroup):
             return
         without_effect = [name for name in own
                           if name in ("history_hold", "history_gradients", "shuffle_chunks")]
-        stale = config.staleness_features or config.staleness_gradients
         refuse("layers", (
-            (codec_family(config) == "nodes", "codec = 'nodes' leaves out nodes, and the next "
+            ("nodes" in codec_families(config), "codec = 'nodes' leaves out nodes, and the next "
                                                "stage needs every one"),
-            (stale and self.partitions_per_stage == 1,
+            (is_stale(config) and self.partitions_per_stage == 1,
              "staleness is for rows that partitions of a stage exchange, and there is one "
              "partition per stage; the age of "
              "what chunks read of each other is history_hold"),

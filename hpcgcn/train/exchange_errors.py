@@ -1,0 +1,70 @@
+"""What stale and coded rows are off by, over all ranks: agreed on once per epoch.
+
+The sums of squares that exchanges measured travel with the loss in the all-reduce at the end of an
+epoch. Every rank gets the same numbers, so all decide alike whether the next epoch may be stale.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from hpcgcn.exchange.sampled_error import Sums
+
+N_SUMS = len(Sums().as_list())
+
+
+class ExchangeErrors:
+    """The relative errors of the last epoch, by hop and direction. Collective to make."""
+
+    def __init__(self, comm, exchanges: list):
+        """exchanges: (hop, direction, Exchange) of training on this rank."""
+        self.exchanges = [(f"{direction}_{hop}", exchange) for hop, direction, exchange in exchanges
+                          if exchange.error is not None]
+        mine = [(name, not exchange.policy.codec.exact) for name, exchange in self.exchanges]
+        found = sorted({entry for entries in comm.allgather(mine) for entry in entries})
+        self.names = list(dict.fromkeys(name for name, _ in found))
+        self.lossy = [name for name, lossy in found if lossy]
+        self.change: dict[str, float] = {}
+        self.drift: dict[str, float] = {}
+        self.coding: dict[str, float] = {}
+        # What the rows of an exchange are off by does not depend on who measured it: ranks that
+        # send nothing must decide like the others.
+        self.listening = [(f"{direction}_{hop}", exchange) for hop, direction, exchange in exchanges
+                          if exchange.policy.measured]
+
+    @property
+    def columns(self) -> list[str]:
+        """Of metrics.csv."""
+        return ([f"{what}_{name}" for what in ("change", "drift") for name in self.names]
+                + [f"coding_error_{name}" for name in self.lossy])
+
+    def sums(self) -> np.ndarray:
+        """What this rank measured in the epoch whose kernels are done."""
+        found = np.zeros((len(self.names), N_SUMS))
+        place = {name: k for k, name in enumerate(self.names)}
+        for name, exchange in self.exchanges:
+            found[place[name]] += exchange.error.sums().as_list()
+        return found.reshape(-1)
+
+    def agree(self, sums: np.ndarray):
+        """Take in the sums over all ranks; exchanges learn what to expect of the next epoch."""
+        for name, (change, of_two, sent, coding) in zip(self.names, sums.reshape(-1, N_SUMS)):
+            self.change[name] = _relative(change, sent)
+            self.drift[name] = _relative(min(change, max(of_two - change, 0.0)), sent)
+            self.coding[name] = _relative(coding, sent)
+        for name, exchange in self.listening:
+            if name in self.drift:
+                exchange.expect_error(self.drift[name])
+
+    def row(self) -> dict[str, float]:
+        """The last epoch's values of `columns`."""
+        return ({f"change_{name}": value for name, value in self.change.items()}
+                | {f"drift_{name}": value for name, value in self.drift.items()}
+                | {f"coding_error_{name}": self.coding[name] for name in self.lossy
+                   if name in self.coding})
+
+
+def _relative(square: float, of: float) -> float:
+    return math.sqrt(square / of) if of > 0 else 0.0
