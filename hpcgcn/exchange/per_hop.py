@@ -67,7 +67,7 @@ class PerHop:
 
     def values(self, direction: str = "") -> list:
         """All values that some exchange of this direction (default: of any) could have."""
-        found = []
+        found: list = []
         for selector, value in self.entries:
             if not direction or selector.direction in ("", direction):
                 # What stands for a whole direction replaces all before it.

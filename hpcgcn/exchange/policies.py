@@ -96,10 +96,10 @@ def _check_feedback(config, settings: HopSettings):
     if "nodes" in families or ("subset" in families and config.rescale):
         raise ConfigError(f"{what} does not go with rescaled samples: what is scaled up is not a "
                           f"loss to make up for, and the feedback would grow without bound")
-    fixed = [bits for name in settings.codec.values() if (bits := fixed_rate(name))]
+    lowest: list[float] = [bits for name in settings.codec.values() if (bits := fixed_rate(name))]
     if "bits" in settings.codec.values():
-        fixed += [extremes(config, "bits", rate)[0] for rate in settings.rate.values()]
-    if config.rounding == "stochastic" and min(fixed, default=8) < 2:
+        lowest += [extremes(config, "bits", rate)[0] for rate in settings.rate.values()]
+    if config.rounding == "stochastic" and min(lowest, default=8) < 2:
         raise ConfigError(f"{what} with 1 bit and stochastic rounding grows without bound: one "
                           f"message's error exceeds the message; add rounding = 'nearest'")
 

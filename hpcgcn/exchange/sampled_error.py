@@ -68,7 +68,7 @@ class SampledError:
         self.groups = self._groups(routes, widths)
         most = max((len(group.rows) for group in self.groups), default=0)
         self._whole = backend.zeros((most, source_width))
-        self._data = None
+        self._data: Any = None                   # a message buffer
 
     def _groups(self, routes: list[Route], widths: list[int]) -> list[_Group]:
         sampled: dict[tuple, list[tuple[int, np.ndarray]]] = {}
