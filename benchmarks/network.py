@@ -35,7 +35,7 @@ METHODS = ("vanilla", "overlap", "pipegcn", "sylvie-s", "sylvie-a", "varco", "mi
 OWN_ARITHMETIC = ("mixgcn", "gnnpipe")
 # The same arithmetic with a 256th of the halo's columns on the way: what an epoch takes when the
 # network does nothing.
-ALONE, ALONE_OPTIONS = "alone", ["--method", "pipegcn", "--codec", "subset", "--rate", "256"]
+ALONE, ALONE_OPTIONS = "alone", ["--staleness", "1", "--codec", "subset", "--rate", "256"]
 # Dense: Reddit's degree, widths and usual model, so at 1 Gb/s there is arithmetic to hide bytes
 # behind.
 GRAPHS = {"sparse": ["--nodes", "40000", "--degree", "50", "--features", "128", "--classes", "16"],
