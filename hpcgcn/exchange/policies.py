@@ -49,7 +49,7 @@ def _check_rates(config, settings: HopSettings):
     moving = [name for name in settings.codec.values()
               if family_of(name) in DEFAULT_RATE and not fixed_rate(name)]
     if not moving:
-        codec_rate(config.codec, settings.rate.base)         # refuses a rate that moves nothing
+        codec_rate(settings.codec.base, settings.rate.base)  # refuses a rate that moves nothing
     if budget:
         _check_budget(config, settings)
     if config.error_feedback or config.residual:

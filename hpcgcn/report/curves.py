@@ -71,6 +71,15 @@ def make_charts(runs: list[Run]) -> list[list[Chart]]:
     return rows
 
 
+def make_chart(runs: list[Run], metric: Metric, axis: Axis) -> Chart:
+    """A chart with ranges of its own."""
+    chart = Chart(metric, axis, _lines(runs, metric, axis))
+    if chart.lines:
+        _choose_y([chart])
+        _choose_x(chart)
+    return chart
+
+
 def _lines(runs: list[Run], metric: Metric, axis: Axis) -> list[Line]:
     lines = []
     for number, run in enumerate(runs):

@@ -12,6 +12,7 @@ from hpcgcn.files.atomic import atomic_text
 from hpcgcn.files.replace import REMEDY, Replaces
 from hpcgcn.report import pipelines, scales, svg, tables
 from hpcgcn.report.curves import make_charts
+from hpcgcn.report.errors import error_charts
 from hpcgcn.report.runs import Run
 
 _RUNS = re.compile(r'<meta name="hpcgcn-runs" content="([0-9a-f -]*)">')
@@ -55,7 +56,8 @@ def page(runs: list[Run], title: str = "") -> str:
     style, script = (folder.joinpath(name).read_text(encoding="utf-8")
                      for name in ("page.css", "page.js"))
     body = "".join((_header(runs, title), _notes(runs), _highlights(runs), _results(runs),
-                    _legend(runs), _curves(runs), _times(runs), _pipelines(runs), _settings(runs)))
+                    _legend(runs), _curves(runs), _errors(runs), _times(runs), _pipelines(runs),
+                    _settings(runs)))
     return ('<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
             'content="width=device-width, initial-scale=1"><meta '
             'http-equiv="Content-Security-Policy" content="default-src \'none\'; style-src '
@@ -136,6 +138,20 @@ def _pipelines(runs: list[Run]) -> str:
     return _section("Pipelines of layers", pipelines.pipelines_table(runs),
                     "How long stages waited, and how old the rows of neighbours were that chunks "
                     "read.")
+
+
+def _errors(runs: list[Run]) -> str:
+    sections = []
+    for k, (title, charts) in enumerate(error_charts(runs)):
+        panels = "".join(f"<figure><figcaption>{chart.metric.title}</figcaption>"
+                         f"{svg.chart(chart, f'clip-error-{k}-{j}')}</figure>"
+                         for j, chart in enumerate(charts))
+        sections.append(f'<h3>{title}</h3><div class="panels">{panels}</div>')
+    if not sections:
+        return ""
+    return _section("Errors of stale and compressed rows", "".join(sections),
+                    "Measured by the senders on a sample of rows. Dropout alone makes rows change "
+                    "by about their own size, which averages out; drift is what does not.")
 
 
 def _settings(runs: list[Run]) -> str:
