@@ -87,15 +87,13 @@ def fitting_shape(config: Config, layout: Layout) -> Shape:
     parameters are not its."""
     first = "input.weight" if "input.weight" in layout else "conv1.weight"
     last = "output.weight" if "output.weight" in layout else f"conv{config.layers}.weight"
-    if config.layers > len(layout) or not all(len(layout.get(name, (0, ()))[1]) == 2
-                                              for name in (first, last)):
-        raise ValueError(f"/layout has no matrices {first} and {last}, or too few for "
-                         f"{config.layers} layers")
+    if not all(len(layout.get(name, (0, ()))[1]) == 2 for name in (first, last)):
+        raise ValueError(f"/layout has no matrices {first} and {last}")
     shape = Shape.of(config, layout[first][1][0], layout[last][1][1])
     try:
-        wanted = {spec.name: tuple(spec.shape) for spec in parameter_specs(shape)}
+        expected = {spec.name: tuple(spec.shape) for spec in parameter_specs(shape)}
     except HpcgcnError as error:
         raise ValueError(str(error)) from None
-    if wanted != {name: held for name, (_, held) in layout.items()}:
+    if expected != {name: held for name, (_, held) in layout.items()}:
         raise ValueError(f"/layout is not that of a {config.model} with these settings")
     return shape

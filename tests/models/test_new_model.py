@@ -4,6 +4,7 @@ import json
 import os
 import sys
 
+import h5py
 import numpy as np
 import pytest
 from launch import launch
@@ -17,7 +18,7 @@ from hpcgcn.nn.models import MODELS, Architecture
 from hpcgcn.nn.models.base import dense_specs
 from hpcgcn.nn.steps import InitialResidual
 
-SETTINGS = {"model": "appnp", "layers": 4, "hidden": 9, "dropout": 0.5, "alpha": 0.2, "seed": 3,
+SETTINGS = {"model": "appnp", "layers": 5, "hidden": 9, "dropout": 0.5, "alpha": 0.2, "seed": 3,
             "dtype": "float64", "backend": "reference"}
 
 
@@ -85,11 +86,11 @@ def test_its_logits_are_those_of_the_formula(appnp):
     matrix = matrix / np.sqrt(degree)[:, None] / np.sqrt(degree)[None, :]
     hidden = np.maximum(dense_features(graph) @ p["input.weight"] + p["input.bias"], 0)
     predicted = hidden @ p["output.weight"] + p["output.bias"]
-    wanted = predicted
-    for _ in range(4):
-        wanted = 0.8 * matrix @ wanted + 0.2 * predicted
+    logits = predicted
+    for _ in range(SETTINGS["layers"]):
+        logits = 0.8 * matrix @ logits + 0.2 * predicted
     engine = trainer.engine
-    np.testing.assert_allclose(engine.evaluate(), wanted[engine.local.order], atol=1e-12)
+    np.testing.assert_allclose(engine.evaluate(), logits[engine.local.order], atol=1e-12)
 
 
 SCRIPT = """
@@ -97,14 +98,15 @@ import json, sys
 sys.path[:0] = {paths!r}
 from test_new_model import APPNP, SETTINGS
 from hpcgcn.nn.models import register
-from hpcgcn import train_model
+from hpcgcn import open_model, predict, train_model
 register(APPNP)
-losses = []
-train_model("g.h5", SETTINGS | {{"epochs": 6, "eval_every": 2}} | json.loads(sys.argv[1]),
+losses, name = [], sys.argv[2]
+result = train_model("g.h5", SETTINGS | {{"epochs": 6, "eval_every": 2}} | json.loads(sys.argv[1]),
                      callback=lambda report: losses.append(report.loss))
+predict(open_model(result.folder, "g.h5", "last"), f"{{name}}.h5", "logits")
 from mpi4py import MPI
 if MPI.COMM_WORLD.rank == 0:
-    json.dump(losses, open(sys.argv[2], "w"))
+    json.dump(losses, open(f"{{name}}.json", "w"))
 """
 
 # Exact ones, whose losses are those of one rank.
@@ -114,18 +116,23 @@ DIVISIONS = {"partition": (3, {"parallel": "partition"}), "features": (2, {"para
 
 
 @pytest.mark.mpi_skip
-def test_it_is_divided_like_every_model(tmp_path):
+def test_it_is_divided_and_predicts_like_every_model(tmp_path):
     write_graph(tmp_path / "g.h5", small_graph(120, 400))
     here = os.path.dirname(__file__)
     (tmp_path / "script.py").write_text(SCRIPT.format(paths=[here, os.path.dirname(here)]))
 
-    def losses(name: str, ranks: int, settings: dict) -> list[float]:
+    def outcome(name: str, ranks: int, settings: dict) -> tuple[list[float], np.ndarray]:
+        """(losses, predicted logits)"""
         settings = settings | {"name": name, "output": str(tmp_path)}
-        command = [sys.executable, "script.py", json.dumps(settings), f"{name}.json"]
+        command = [sys.executable, "script.py", json.dumps(settings), name]
         launch(ranks, command, cwd=tmp_path, timeout=120).check()
-        return json.loads((tmp_path / f"{name}.json").read_text())
+        with h5py.File(tmp_path / f"{name}.h5") as file:
+            return json.loads((tmp_path / f"{name}.json").read_text()), file["logits"][...]
 
-    wanted = losses("single", 1, {})
-    assert len(wanted) == 6 and wanted[-1] < wanted[0]
+    # More layers than parameters: a layer without weights is one all the same.
+    losses, logits = outcome("single", 1, {})
+    assert len(losses) == 6 and losses[-1] < losses[0]
     for name, (ranks, settings) in DIVISIONS.items():
-        np.testing.assert_allclose(losses(name, ranks, settings), wanted, rtol=1e-9, err_msg=name)
+        divided = outcome(name, ranks, settings)
+        np.testing.assert_allclose(divided[0], losses, rtol=1e-9, err_msg=name)
+        np.testing.assert_allclose(divided[1], logits, rtol=1e-7, atol=1e-9, err_msg=name)
