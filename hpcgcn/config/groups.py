@@ -78,8 +78,8 @@ class TrainingSettings(SettingsGroup):
                                              "-1: the same", low=-1.0)
     clip: float = setting(0.0, "limit of the gradient's norm; 0: none", low=0.0)
     seed: int = setting(0, "seed of every random draw", low=0, high=LARGEST_SEED)
-    inductive: bool = setting(False, "train on the subgraph of training nodes, evaluate on the "
-                                     "whole graph")
+    inductive: bool = setting(False, "train on the subgraph of training nodes, validate without "
+                                     "the test nodes, test on the whole graph")
     split_index: int = setting(0, "which split, for files that hold several", low=0)
     precompute: str = setting("auto", _naming("aggregate the input once at start ({}); its dropout "
                                               "then comes after the aggregation; auto: for dense "
@@ -121,8 +121,8 @@ class CommunicationSettings(SettingsGroup):
     measure_error: str = setting("auto", "measure by how much rows change between epochs, and what "
                                          "codecs lose (on a sample of rows); auto: where rows are "
                                          "stale or compressed", choices=("auto", "all", "none"))
-    first_epoch: str = setting("zeros", "with staleness: halo rows of the first epoch; sync: "
-                                        "exchanged at once",
+    first_epoch: str = setting("zeros", "with staleness, or the history of a pipeline: rows of the "
+                                        "first epoch that are not there yet; sync: waited for",
                                choices=("zeros", "sync"))
     smoothing: str = setting("0", "* with staleness: decay of the moving average of halo rows; 0: "
                                   "no average", parse=_per_hop("smoothing"))

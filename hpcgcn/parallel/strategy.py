@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from hpcgcn.exchange.policies import plain_policy
-from hpcgcn.graph.data import TRAIN, Part
+from hpcgcn.graph.data import Part
 from hpcgcn.nn.parameters import Parameters
 from hpcgcn.parallel.aggregation import Aggregations
 from hpcgcn.parallel.engine import Engine
@@ -34,9 +36,9 @@ class Strategy:
         """This rank's part of a graph file, a partition file or a Graph. Collective."""
         raise NotImplementedError
 
-    def training_part(self, part: Part) -> Part:
-        """What an inductive run trains on: the subgraph of its training nodes. Collective."""
-        return restrict(self.runtime.comm, part, part.split == TRAIN)
+    def subgraph(self, part: Part, keep: np.ndarray) -> Part:
+        """This rank's part of the subgraph of some nodes; keep: (n_owned,) bool. Collective."""
+        return restrict(self.runtime.comm, part, keep)
 
     @property
     def copies(self) -> int:

@@ -44,5 +44,5 @@ def check_parameters(values: np.ndarray, epoch: int):
 
 
 def _exact_is_finite(trainer) -> bool:
-    logits = trainer.backend.to_host(trainer.evaluator.evaluate())
+    logits = trainer.backend.to_host(trainer.evaluators[-1].engine.evaluate())
     return all_true(trainer.comm, bool(np.isfinite(logits).all()))

@@ -7,11 +7,13 @@ epoch. Every rank gets the same numbers, so all decide alike whether the next ep
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from hpcgcn.exchange.sampled_error import Sums
 
+HIGH_DRIFT = 0.5                     # of stale rows between epochs: what may cost accuracy
 N_SUMS = len(Sums().as_list())
 
 
@@ -29,6 +31,7 @@ class ExchangeErrors:
         self.change: dict[str, float] = {}
         self.drift: dict[str, float] = {}
         self.coding: dict[str, float] = {}
+        self.counts: dict[str, Counts] = {name: Counts() for name in self.names}
         # What the rows of an exchange are off by does not depend on who measured it: ranks that
         # send nothing must decide like the others.
         self.listening = [(f"{direction}_{hop}", exchange) for hop, direction, exchange in exchanges
@@ -54,8 +57,10 @@ class ExchangeErrors:
             self.change[name] = _relative(change, sent)
             self.drift[name] = _relative(min(change, max(of_two - change, 0.0)), sent)
             self.coding[name] = _relative(coding, sent)
+            self.counts[name].add(self.change[name], self.drift[name], self.coding[name])
         for name, exchange in self.listening:
             if name in self.drift:
+                self.counts[name].use(self.drift[name], exchange.buffer.synchronous)
                 exchange.expect_error(self.drift[name])
 
     def row(self) -> dict[str, float]:
@@ -64,6 +69,41 @@ class ExchangeErrors:
                 | {f"drift_{name}": value for name, value in self.drift.items()}
                 | {f"coding_error_{name}": self.coding[name] for name in self.lossy
                    if name in self.coding})
+
+
+    def summary(self) -> dict[str, dict]:
+        """What the summary tells: means over the epochs of this start, and how many were stale."""
+        return {name: counts.facts(name in self.lossy) for name, counts in self.counts.items()
+                if counts.epochs}
+
+
+@dataclass
+class Counts:
+    """Of one hop and direction, over epochs."""
+
+    epochs: int = 0
+    change: float = 0.0
+    drift: float = 0.0
+    coding: float = 0.0
+    stale: int = 0                   # uses of stale rows, one per epoch and exchange
+    drifted: int = 0                 # of them, those whose rows drifted by more than HIGH_DRIFT
+
+    def add(self, change: float, drift: float, coding: float):
+        """One more epoch."""
+        self.epochs += 1
+        self.change, self.drift, self.coding = (self.change + change, self.drift + drift,
+                                                self.coding + coding)
+
+    def use(self, drift: float, synchronous: bool):
+        """An exchange of this hop and direction was used."""
+        self.stale += not synchronous
+        self.drifted += not synchronous and drift > HIGH_DRIFT
+
+    def facts(self, lossy: bool) -> dict:
+        """For the summary."""
+        found = {"mean_change": self.change / self.epochs, "mean_drift": self.drift / self.epochs,
+                 "stale_uses": self.stale, "stale_uses_with_high_drift": self.drifted}
+        return found | ({"mean_coding_error": self.coding / self.epochs} if lossy else {})
 
 
 def _relative(square: float, of: float) -> float:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from hpcgcn.config import Config
 from hpcgcn.config.groups import CommunicationSettings
+from hpcgcn.exchange.describe import WORDS
 from hpcgcn.mpi.world import EXIT_RUN_AGAIN
+from hpcgcn.train.exchange_errors import HIGH_DRIFT
 
+MANY = 0.1                           # share of stale epochs with a high drift that is worth a word
+FALLEN = 0.03                        # of the validation score since its best
 STRAGGLER = 1.5                      # times the typical compute time at which a rank is named
 
 
@@ -40,7 +44,8 @@ def closing_lines(path: str, summary: dict, config: Config, of_strategy: str = "
     return (f"{score}; {summary['seconds_per_epoch'] * 1000:.1f} ms/epoch, "
             f"{_sent(summary)}, compression {summary['compression']:.1f}, "
             f"peak memory {memory / 2**20:.0f} MiB per rank\n"
-            f"{_work(summary)}{_straggler(summary)}{of_strategy}{_chance(summary)}"
+            f"{_work(summary)}{_straggler(summary)}{of_strategy}{_errors(summary)}"
+            f"{_fallen(summary)}{_chance(summary)}"
             f"results: {path}")
 
 
@@ -59,6 +64,30 @@ def _work(summary: dict) -> str:
              for role, found in summary["roles"].items()]
     return (f"aggregation work, maximum over mean: {summary['multiply_adds']['max_over_mean']:.2f}"
             + (f"; {', '.join(roles)}" if len(roles) > 1 else "") + "\n")
+
+
+def _errors(summary: dict) -> str:
+    """A warning if stale rows were far from current ones, hop by hop, in many epochs."""
+    high = {name: found for name, found in summary["exchange_errors"].items()
+            if found["stale_uses_with_high_drift"] > MANY * max(found["stale_uses"], 10)}
+    if not high:
+        return ""
+    where = ", ".join(f"{found['stale_uses_with_high_drift'] / found['stale_uses']:.0%} at hop "
+                      f"{name.partition('_')[2]} {WORDS[name.partition('_')[0]]}"
+                      for name, found in high.items())
+    return (f"warning: stale rows drifted by more than {HIGH_DRIFT:g} of their size in many epochs "
+            f"({where}), which may have cost accuracy: --stale-error {HIGH_DRIFT / 2:g} makes such "
+            f"epochs synchronous; compare with --method overlap\n")
+
+
+def _fallen(summary: dict) -> str:
+    """A warning if a run with stale or coded rows ended far below its best."""
+    best, last = summary["best"]["val"], summary["final"].get("val")
+    if not summary["exchange_errors"] or best is None or last is None or best - last < FALLEN:
+        return ""
+    return (f"warning: the validation score fell from {best:.4f} (epoch {summary['best']['epoch']})"
+            f" to {last:.4f}: stale or compressed rows may be the reason; compare with --method "
+            f"overlap\n")
 
 
 def _chance(summary: dict) -> str:

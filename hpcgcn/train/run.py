@@ -262,6 +262,7 @@ def _summary(trainer: Trainer, ledger: EpochLedger, scores, stopped: bool) -> di
             "final": {k: _number(v) for k, v in scores.items()},
             "best": {"epoch": trainer.best.epoch, "val": _number(trainer.best.val),
                      "test": _number(trainer.best.test)},
+            "exchange_errors": trainer.errors.summary(),
             "peak_memory_bytes": {"largest_rank": largest, "all_ranks": total}, **facts}
 
 

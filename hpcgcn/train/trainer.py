@@ -6,6 +6,7 @@ import math
 import socket
 import sys
 import time
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from hpcgcn.config import Config, to_toml
 from hpcgcn.errors import GraphError
 from hpcgcn.exchange.per_hop import HopFacts
 from hpcgcn.exchange.policies import make_policies
-from hpcgcn.graph.data import Part, SparseRows
+from hpcgcn.graph.data import SPLIT_NAMES, TEST, TRAIN, Part, SparseRows
 from hpcgcn.mpi.runtime import Runtime
 from hpcgcn.mpi.world import collective_errors
 from hpcgcn.nn.models import Shape, parameter_specs, precomputes_input
@@ -49,6 +50,16 @@ def learning_rate(config: Config, epoch: int) -> float:
     return config.lr
 
 
+class Evaluator(NamedTuple):
+    """An engine, and the splits whose scores it gives."""
+
+    engine: Any
+    splits: tuple[str, ...]
+
+
+ALL_SPLITS = tuple(SPLIT_NAMES.values())
+
+
 class Trainer:
     """A model, its graph and its optimiser on this rank."""
 
@@ -63,12 +74,14 @@ class Trainer:
         self.strategy.choices.update(chosen or {})
         self.shape = model_shape(config, part)
         self.parameters = self.strategy.make_parameters(backend, parameter_specs(self.shape))
-        training_part = self.strategy.training_part(part) if config.inductive else part
+        training_part = part
+        if config.inductive:
+            training_part = self.strategy.subgraph(part, part.split == TRAIN)
         self.engine = self._engine(training_part, part, self._policies)
         if self.engine.labels.n_train == 0:
             raise GraphError("the graph has no labelled training nodes: `hpcgcn info` shows its "
                              "splits; another split may be chosen with --split-index")
-        self.evaluator = self._engine(part, part) if config.inductive else self.engine
+        self.evaluators = self._evaluators(part)
         self.owner = self.strategy.sharding(self.parameters)
         decay = config.weight_decay
         self.optimiser = Adam(self.parameters, weight_decay={"dense": decay, "conv": decay
@@ -83,6 +96,21 @@ class Trainer:
         return self.strategy.make_engine(self.backend, part, self.shape, self.parameters,
                                          precompute=precomputes(self.config, whole),
                                          make_policies=make_policies)
+
+    def _evaluators(self, part: Part) -> list[Evaluator]:
+        """Who gives the score of which splits.
+
+        Of an inductive run, validation must know as little of the test nodes as training did: it
+        chooses among models before there are any.
+        """
+        if not self.config.inductive:
+            return [Evaluator(self.engine, ALL_SPLITS)]
+        keep = part.split != TEST
+        if not self.comm.allreduce(int((~keep).sum())):
+            return [Evaluator(self._engine(part, part), ALL_SPLITS)]
+        before = self._engine(self.strategy.subgraph(part, keep), part)
+        return [Evaluator(before, ("train", "val")),
+                Evaluator(self._engine(part, part), ("test",))]
 
     def _policies(self, engine):
         """Training's exchange policies, once the hops and the number of halo rows are known."""
@@ -125,9 +153,12 @@ class Trainer:
     @quiet_overflow
     def evaluate(self) -> dict[str, float]:
         """Exact scores of the three splits with the current parameters."""
-        engine = self.evaluator
-        logits = self.backend.to_host(engine.evaluate())
-        return scores(self.comm, logits, engine.labels.host, engine.labels.split)
+        found: dict[str, float] = {}
+        for engine, splits in self.evaluators:
+            logits = self.backend.to_host(engine.evaluate())
+            reached = scores(self.comm, logits, engine.labels.host, engine.labels.split)
+            found |= {name: reached[name] for name in splits}
+        return found
 
     def remember_best(self, scored: dict[str, float]):
         """Keep the parameters with the highest validation score (or, without a validation split,
@@ -182,8 +213,9 @@ class Trainer:
     def close(self):
         """Free what MPI holds."""
         self.engine.close()
-        if self.evaluator is not self.engine:
-            self.evaluator.close()
+        for engine, _ in self.evaluators:
+            if engine is not self.engine:
+                engine.close()
 
 
 def metrics_file(trainer: Trainer, folder: RunFolder, ledger: EpochLedger) -> MetricsFile | None:

@@ -84,6 +84,7 @@ WAYS = {"plain": {}, "short": {"history_hold": 3},
         "stale-gradients": {"history_gradients": "stale", "history_hold": 4},
         "coded": {"codec": "4bit"}, "moving": {"codec": "bits", "rate": "step:2@0,8@5"},
         "resgcn": {"model": "resgcn"}, "sage": {"model": "sage", "codec": "bf16"},
+        "first-exact": {"first_epoch": "sync"},
         "inductive": {"inductive": True}, "clipped": {"clip": 0.05, "history": "none"}}
 HYBRID = {"hybrid": {},
           "hybrid-stale": {"staleness_features": 1, "staleness_gradients": 1, "history_hold": 3},
@@ -115,6 +116,19 @@ def test_resumed_equals_uninterrupted(resumed):
             assert [row[column]
                     for row in again["rows"]] == [row[column]
                                                   for row in straight["rows"]], (name, column)
+
+
+def test_the_first_epoch_waits_if_it_is_to_be_synchronous(sources, tmp_path):
+    settings = {"model": "gcnii", "layers": LAYERS, "epochs": 4}
+    jobs = [job("exact", sources / "undirected.h5", method="overlap", **settings),
+            job("zeros", sources / "undirected.h5", method="gnnpipe", **settings),
+            job("sync", sources / "undirected.h5", method="gnnpipe", first_epoch="sync",
+                **settings)]
+    found = run_many(2, jobs, tmp_path)
+    shares = [float(row["history_share"]) for row in found["sync"]["rows"]]
+    assert shares[0] == 0 and min(shares[1:]) > 0.2
+    assert found["sync"]["losses"][0] == pytest.approx(found["exact"]["losses"][0], rel=1e-5)
+    assert found["zeros"]["losses"][0] != pytest.approx(found["exact"]["losses"][0], rel=1e-5)
 
 
 def test_without_its_snapshots_a_run_goes_on_with_an_exact_epoch(sources, tmp_path):

@@ -1,6 +1,8 @@
 """Training on parts cut by hand, awkward ones among them, against one rank that holds the whole
 graph."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from parts import KINDS, awkward, cut
@@ -10,7 +12,7 @@ from hpcgcn.backend import native
 from hpcgcn.backend.reference import ReferenceBackend
 from hpcgcn.config import make_config
 from hpcgcn.errors import ConfigError, GraphError
-from hpcgcn.graph.data import TRAIN, VAL, Part
+from hpcgcn.graph.data import TEST, TRAIN, VAL, Part
 from hpcgcn.mpi.world import collective_errors
 from hpcgcn.train.trainer import Trainer
 
@@ -63,6 +65,30 @@ def test_a_rank_without_train_nodes(comm, runtime):
                     found, losses(make_trainer(graph, **SETTINGS, inductive=inductive)), rtol=1e-9)
             trainer.evaluate()
             trainer.close()
+
+
+@pytest.mark.parametrize("parallel", ["auto", "features"])
+def test_inductive_validation_knows_nothing_of_test_nodes(comm, runtime, parallel):
+    """Other features of test nodes, and other edges to them, change the test score alone."""
+    found, logits = [], []
+    for other in (False, True):
+        graph, owner = awkward("random", comm.size)
+        if other:
+            graph.features[graph.split[0] == TEST] += 3.0
+            ends = graph.indices.copy()
+            ends[graph.split[0][ends] == TEST] = np.flatnonzero(graph.split[0] == TEST)[0]
+            graph = dataclasses.replace(graph, indices=ends, directed=True)
+        trainer = trainer_on(runtime, graph, owner, inductive=True, parallel=parallel)
+        losses(trainer)
+        found.append(trainer.evaluate())
+        logits.append([np.array(engine.evaluate()) for engine, _ in trainer.evaluators])
+        trainer.close()
+    for name in ("train", "val"):
+        assert found[0][name] == pytest.approx(found[1][name], nan_ok=True)
+    validation, test = zip(*logits)
+    np.testing.assert_allclose(validation[0], validation[1], rtol=1e-12)
+    differs = comm.allreduce(float(np.abs(test[0] - test[1]).max(initial=0.0)))
+    assert differs > 1e-3
 
 
 def test_no_train_nodes_at_all_is_refused_by_all(comm, runtime):

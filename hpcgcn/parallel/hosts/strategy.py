@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from hpcgcn.graph.data import TRAIN, Part
+import numpy as np
+
+from hpcgcn.graph.data import Part
 from hpcgcn.parallel.engine import Engine
 from hpcgcn.parallel.hosts.aggregations import HostAggregations
 from hpcgcn.parallel.hosts.groups import HostGroups
@@ -27,8 +29,8 @@ class HostStrategy(Strategy):
     def load(self, source) -> Part:
         return load_share(self.groups, source, self.config)
 
-    def training_part(self, part: Part) -> Part:
-        return restrict(self.groups.everyone.comm, part, part.split == TRAIN)
+    def subgraph(self, part: Part, keep: np.ndarray) -> Part:
+        return restrict(self.groups.everyone.comm, part, keep)
 
     def make_engine(self, backend, part: Part, shape, parameters, *, precompute: bool,
                     make_policies=None) -> Engine:

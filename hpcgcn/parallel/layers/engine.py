@@ -68,6 +68,8 @@ class PipelineEngine:
                                          plain, settings, self.seed, grid.world)
         loss_gradient = self.plan.loss_gradient              # on the last stage
         self.loss_gradient = None if loss_gradient is None else loss_gradient.data
+        if self.aggregations.history and strategy.config.first_epoch == "sync":
+            self.aggregations.history.start_anew()       # the first epoch waits, and is exact
         self._prepare_schedules([len(p.hops) for p in plans])
         # Entries that were read, by the age in epochs of the rows that they read.
         self.reads_by_age: Counter[int | str] = Counter()

@@ -83,7 +83,7 @@ class History:
         """Go on from `state()`."""
         for name, array in self._arrays().items():
             self.backend.copy(np.ascontiguousarray(state[name], self.backend.dtype), array)
-        self.held = int(state["held"][0])
+        self.held, self.anew = int(state["held"][0]), False
 
     def start_anew(self):
         """There are no snapshots: the next epoch is exact and leaves some."""

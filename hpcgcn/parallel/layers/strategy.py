@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from hpcgcn.graph.data import TRAIN, Part
+import numpy as np
+
+from hpcgcn.graph.data import Part
 from hpcgcn.nn.parameters import Parameters
 from hpcgcn.parallel import strategy_named
 from hpcgcn.parallel.layers.accounting import bubble_share, pipeline_costs, pipeline_line
@@ -40,8 +42,8 @@ class LayerStrategy(Strategy):
     def load(self, source) -> Part:
         return load_chunks(self.grid, source, self.config)
 
-    def training_part(self, part: Part) -> Part:
-        return restrict(self.grid.partitions.comm, part, part.split == TRAIN)
+    def subgraph(self, part: Part, keep: np.ndarray) -> Part:
+        return restrict(self.grid.partitions.comm, part, keep)
 
     def make_parameters(self, backend, specs) -> Parameters:
         return Parameters(backend, specs, self.config.seed, allocate=False)
