@@ -10,7 +10,7 @@ from hpcgcn.train.messages import closing_lines
 def summary(errors: dict, best=0.8, last=0.79) -> dict:
     return {"stopped_early": False, "epochs": 100, "ranks": 1, "hosts": ["a"], "roles": {"both": 1},
             "by_rank": [{"rank": 0, "compute_seconds": 1.0}], "seconds_per_epoch": 0.1,
-            "bytes_sent": 10, "compression": 1.0, "at_chance": False,
+            "bytes_sent": 10, "bytes_network": 0, "compression": 1.0, "at_chance": False,
             "best": {"epoch": 50, "val": best, "test": 0.7}, "final": {"val": last},
             "peak_memory_bytes": {"largest_rank": 1}, "exchange_errors": errors}
 
