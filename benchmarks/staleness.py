@@ -46,8 +46,8 @@ METHODS = {
        "sylvie-a, all stale": {"method": "sylvie-a", "staleness": "1"}},
     "real": {name: {"method": name}
              for name in ("vanilla", "pipegcn", "pipegcn-f", "pipegcn-g", "pipegcn-gf",
-                          "sylvie-s", "sylvie-a", "varco", "bns", "pipegcn-paper",
-                          "sylvie-paper")},
+                          "sylvie-s", "sylvie-a", "varco", "bns", "no-communication",
+                          "pipegcn-paper", "sylvie-paper")},
 }
 QUIET = {"threads": 1, "quiet": True, "checkpoint_every": 0, "stall_timeout": 0.0, "keep": 1}
 

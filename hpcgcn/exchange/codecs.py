@@ -215,11 +215,27 @@ class NodesCodec(Codec):
         backend.scatter_add_rows(received, backend.from_host(positions.astype(np.int32)), out)
 
 
+class NoCodec(Codec):
+    """Nothing is sent: the receiver has zeros, as if edges to other ranks were cut."""
+
+    name = "none"
+
+    def nbytes(self, backend, rows, width, rate, draw):
+        return 0
+
+    def encode(self, backend, x, rows, rate, draw, data):
+        pass
+
+    def decode(self, backend, data, rows, rate, draw, out):
+        backend.axpby(0.0, out, 0.0, None, out)
+
+
 def _all_rows(backend, n: int):
     return backend.from_host(np.arange(n, dtype=np.int32))
 
 
-CODEC_NAMES = ("fp32", "fp16", "bf16", "bits", "8bit", "4bit", "2bit", "1bit", "subset", "nodes")
+CODEC_NAMES = ("fp32", "fp16", "bf16", "bits", "8bit", "4bit", "2bit", "1bit", "subset", "nodes",
+               "none")
 
 
 def make_codec(name: str, *, wide_parameters: bool = False, nearest: bool = False,
@@ -233,6 +249,8 @@ def make_codec(name: str, *, wide_parameters: bool = False, nearest: bool = Fals
         return SubsetCodec(rescale)
     if name == "nodes":
         return NodesCodec()
+    if name == "none":
+        return NoCodec()
     raise ConfigError(f"codec '{name}' is unknown; choose one of {', '.join(CODEC_NAMES)}")
 
 

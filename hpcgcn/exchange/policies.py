@@ -93,6 +93,9 @@ def _check_feedback(config, settings: HopSettings):
     families = settings.families()
     if families == {"fp32"}:
         raise ConfigError(f"{what} has nothing to do with codec = 'fp32': nothing is lost")
+    if "none" in families:
+        raise ConfigError(f"{what} does not go with codec = 'none': what was never sent would pile "
+                          f"up without bound")
     if "nodes" in families or ("subset" in families and config.rescale):
         raise ConfigError(f"{what} does not go with rescaled samples: what is scaled up is not a "
                           f"loss to make up for, and the feedback would grow without bound")

@@ -53,6 +53,9 @@ PRESETS: dict[str, Preset] = {
                       {"parallel": "layers"}),
     "gnnpipe-hybrid": Preset("GNNPipe with several ranks per stage, which exchange boundary rows",
                              {"parallel": "layers", "partitions_per_stage": 0}),
+    "no-communication": Preset("nothing is exchanged in training, as if edges between ranks were "
+                               "cut: the baseline of what communication is worth",
+                               {"codec": "none"}),
     "bns": Preset("BNS-GCN: a tenth of the boundary nodes, drawn each epoch, scaled by 10 "
                   "(--rate 2: half, costs less accuracy)",
                   {"codec": "nodes", "rate": "10"}),

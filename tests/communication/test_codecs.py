@@ -191,11 +191,17 @@ def test_rows_named_by_index_are_coded_like_rows_in_place(reference, name, rate)
     np.testing.assert_array_equal(*data)
 
 
-@pytest.mark.parametrize("name", ["fp32", "fp16", "bf16", "bits", "subset", "nodes"])
+@pytest.mark.parametrize("name", ["fp32", "fp16", "bf16", "bits", "subset", "nodes", "none"])
 def test_no_rows_take_no_bytes(reference, name):
     codec, rows = make_codec(name), rows_of(0)
     assert codec.nbytes(reference, rows, 5, 2, DRAW) == 0
     assert round_trip(reference, codec, np.zeros((0, 5), reference.dtype), 2).shape == (0, 5)
+
+
+def test_nothing_is_sent_and_zeros_arrive(reference):
+    codec, x = make_codec("none"), np.ones((4, 5), reference.dtype)
+    assert codec.nbytes(reference, rows_of(4), 5, 1, DRAW) == 0
+    assert (round_trip(reference, codec, x) == 0).all()
 
 
 def test_the_same_draw_gives_the_same_bytes_and_another_lane_others():
@@ -236,7 +242,7 @@ def test_native_makes_the_same_bytes(bits, nearest, width):
 
 def test_names():
     assert [fixed_rate(name) for name in CODEC_NAMES] == [None, None, None, None, 8, 4, 2, 1, None,
-                                                          None]
+                                                          None, None]
     for name in CODEC_NAMES:
         assert make_codec(name).exact == (name == "fp32")
     with pytest.raises(ConfigError, match="unknown"):

@@ -22,6 +22,7 @@ REFUSED = {
     "nothing is lost": {"error_feedback": True},
     "residual .*nothing is lost": {"residual": True, "method": "pipegcn"},
     "grow without bound": {"method": "bns", "error_feedback": True},
+    "pile up without bound": {"codec": "8bit,last=none", "error_feedback": True},
     "rescaled samples": {"codec": "subset", "rescale": True, "residual": True},
     "rounding = 'nearest'": {"method": "sylvie-s", "error_feedback": True},
     "1 bit and stochastic": {"codec": "bits", "rate": "step:8@0,1@3,8@5", "residual": True},

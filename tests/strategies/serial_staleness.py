@@ -54,6 +54,7 @@ class Rules:
     gamma_features: float = 0.0
     gamma_gradients: float = 0.0
     correct: bool = False
+    silent: bool = False                 # nothing is ever sent
     narrow_too: bool = True              # are hops stale at which h W travels?
 
     def in_time(self, epoch: int, stale: bool) -> bool:
@@ -102,7 +103,9 @@ class Serial:
         used = {}
         for pair, rows in pairs.items():
             late = self.late.setdefault((kind, layer, pair), Late(gamma, self.rules.correct))
-            if self.rules.in_time(epoch, stale):
+            if self.rules.silent:
+                used[pair] = np.zeros_like(rows)
+            elif self.rules.in_time(epoch, stale):
                 used[pair] = rows
             else:
                 used[pair] = late.used(rows)

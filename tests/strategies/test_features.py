@@ -232,6 +232,7 @@ def test_a_number_of_blocks_that_was_measured_is_kept(sources, tmp_path):
 
 
 REFUSED = {"nodes": ({"codec": "nodes"}, "moves every row"),
+           "none": ({"codec": "none"}, "sends nothing"),
            "smooth": ({"staleness_features": 1, "smooth_features": 0.9}, "smoothing"),
            "budget": ({"codec": "subset", "byte_budget": "1MB"}, "byte_budget"),
            "roles": ({"sparse_ranks": 2}, "leaves no rank"),

@@ -176,6 +176,7 @@ REFUSED = {"deep": ({"stages": 2, "layers": 1, "model": "gcn"}, "can be cut into
            "odd": ({"ways": 2, "chunks": 3}, "multiple of 2"),
            "many": ({"chunks": 500}, "500 chunks of a graph with 220 nodes"),
            "nodes": ({"codec": "nodes"}, "needs every one"),
+           "none": ({"codec": "none"}, "sends nothing"),
            "stale": ({"staleness_features": 1}, "one partition per stage"),
            "feedback": ({"codec": "4bit", "error_feedback": True}, "two chunks"),
            "budget": ({"codec": "subset", "byte_budget": "1MB"}, "byte_budget"),

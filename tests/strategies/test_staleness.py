@@ -37,6 +37,7 @@ CASES = {
     "bounded-3-smooth": (Rules(refresh_every=3, gamma_features=0.5, gamma_gradients=0.5,
                                narrow_too=False),
                          {"method": "pipegcn", "refresh_every": 3, "smoothing": 0.5}),
+    "silent": (Rules(silent=True), {"method": "no-communication"}),
     "synchronous": (Rules(features=False, gradients=False), {"method": "vanilla"}),
 }
 GRAPHS = {"undirected": {}, "directed": {"directed": True}}
@@ -124,6 +125,14 @@ def test_equals_the_serial_reference_where_layers_widen(runs):
     n_ranks, results = runs
     np.testing.assert_allclose(results["wide"]["losses"],
                                serial_losses("undirected", "gcn", n_ranks, 3, Rules()), rtol=1e-9)
+
+
+def test_without_communication_nothing_is_sent_and_evaluation_is_exact(runs):
+    _, results = runs
+    run = results["silent.gcn.undirected"]
+    assert {row["bytes_sent"] for row in run["rows"]} == {"0"}
+    assert run["summary"]["compression"] == 1.0 and run["summary"]["final"]["val"] is not None
+    assert {float(row["coding_error_forward_1"]) for row in run["rows"]} == {1.0}
 
 
 def test_staleness_shows(runs):

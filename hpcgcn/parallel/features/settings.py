@@ -34,6 +34,8 @@ class Settings(SettingsGroup):
                                   "(method = 'mixgcn')")
             return
         refuse("features", (
+            ("none" in codec_families(config),
+             "codec = 'none' sends nothing, and a transpose moves every row"),
             ("nodes" in codec_families(config),
              "codec = 'nodes' leaves out boundary nodes, and a transpose has none: it moves "
              "every row"),

@@ -45,6 +45,8 @@ class Settings(SettingsGroup):
         without_effect = [name for name in own
                           if name in ("history_hold", "history_gradients", "shuffle_chunks")]
         refuse("layers", (
+            ("none" in codec_families(config), "codec = 'none' sends nothing, and the next stage "
+                                               "needs every row"),
             ("nodes" in codec_families(config), "codec = 'nodes' leaves out nodes, and the next "
                                                "stage needs every one"),
             (is_stale(config) and self.partitions_per_stage == 1,
