@@ -51,7 +51,7 @@ CODECS = {
     "subset": (make_codec("subset"), Schedule(2.5)),
     "subset-rescaled": (make_codec("subset", rescale=True), Schedule(3)),
     "subset-moving": (make_codec("subset"), Linear(41, 1, 1.5, EPOCHS)),
-    "nodes": (make_codec("nodes"), Schedule(3)), "none": (make_codec("none"), Schedule(1)),
+    "nodes": (make_codec("nodes"), Schedule(3)),
     "nodes-moving": (make_codec("nodes"), Linear(1, 20, 1.0, EPOCHS)),
 }
 MODES = {
@@ -129,7 +129,7 @@ def sent_rows(local, direction, epoch, sender, width) -> np.ndarray:
 def refused(codec: str, mode: str) -> bool:
     """Combinations that check_combination does not let through: feedback of samples that are scaled
     up."""
-    return ("feedback" in mode or "residual" in mode) and (codec.startswith(("nodes", "none"))
+    return ("feedback" in mode or "residual" in mode) and (codec.startswith("nodes")
                                                            or codec == "subset-rescaled")
 
 
