@@ -136,11 +136,13 @@ class Exchange:
     def state(self) -> dict[str, np.ndarray]:
         """All that the next epoch depends on. Collective: messages in flight are taken in first."""
         sampled = self.error.state() if self.error is not None else {}
-        if not self.stateful:
-            return sampled
-        self._drain()
-        arrays = {name: np.array(self.backend.to_host(array))
-                  for name, array in self._state_arrays().items()}
+        if not self.stateful and not sampled:
+            return {}
+        arrays = {}
+        if self.stateful:
+            self._drain()
+            arrays = {name: np.array(self.backend.to_host(array))
+                      for name, array in self._state_arrays().items()}
         return arrays | self.buffer.state_numbers() | sampled | {"ids": _row_ids(self.routes)}
 
     def fits(self, state: dict[str, np.ndarray]) -> bool:

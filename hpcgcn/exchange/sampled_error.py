@@ -169,7 +169,7 @@ class SampledError:
     def restore(self, state: dict[str, np.ndarray]):
         """Go on from `state()`; without it the next epoch is compared with nothing."""
         held = [(array, state.get(f"sampled_{name}_{k}")) for name, k, array in self._kept()]
-        if "sampled_epoch" not in state or any(rows is None or rows.shape != array.shape
+        if np.shape(state.get("sampled_epoch")) != (2,) or any(rows is None or rows.shape != array.shape
                                                for array, rows in held):
             return
         self.epoch, self.n_known = map(int, state["sampled_epoch"])
