@@ -25,6 +25,7 @@ ties to even).
 from __future__ import annotations
 
 import abc
+from typing import SupportsFloat
 
 import numpy as np
 
@@ -36,6 +37,14 @@ class Message:
     def __init__(self, array, mpi=None):
         self.array = array                                  # (nbytes,) uint8 of the backend
         self.mpi = array if mpi is None else mpi            # an object with the buffer interface
+
+    def sendable(self) -> bool:
+        """May MPI read what `before_send` announced? Asked again until it is so."""
+        return True
+
+    def receivable(self) -> bool:
+        """May MPI write what `before_receive` announced? Asked again until it is so."""
+        return True
 
 
 class Backend(abc.ABC):
@@ -91,14 +100,15 @@ class Backend(abc.ABC):
         otherwise None."""
         return None
 
-    def before_send(self, message: Message):
-        """Make `message.mpi` hold what kernels wrote to `message.array`.
+    def before_send(self, message: Message, nbytes: int):
+        """Make the first nbytes of `message.mpi` what kernels wrote to `message.array`.
 
-        Returns when MPI may read it.
+        Does not wait: MPI may read them when the message is `sendable`. The next one may be written
+        when MPI has sent this one.
         """
 
-    def before_receive(self, message: Message):
-        """Call before each start of a receive: returns when MPI may write `message.mpi`.
+    def before_receive(self, message: Message, nbytes: int):
+        """Call before each receive, of nbytes: MPI may write when the message is `receivable`.
 
         Everything that reads the previous contents of `message.array` must have been called before
         this.
@@ -276,16 +286,17 @@ class Backend(abc.ABC):
 
     # -- losses ------------------------------------------------------------------------------------
     @abc.abstractmethod
-    def softmax_cross_entropy(self, logits, labels, scale, dlogits) -> float:
+    def softmax_cross_entropy(self, logits, labels, scale, dlogits) -> SupportsFloat:
         """Sum of -log softmax(logits)[label] over rows with label >= 0 (float64), labels (n,)
         int32.
 
+        float() of the result may wait for the device.
         dlogits = scale * (softmax - onehot) for those rows, 0 for the others (=; may be logits
         itself).
         """
 
     @abc.abstractmethod
-    def sigmoid_cross_entropy(self, logits, targets, row_used, scale, dlogits) -> float:
+    def sigmoid_cross_entropy(self, logits, targets, row_used, scale, dlogits) -> SupportsFloat:
         """Sum of binary cross-entropies over all classes of the rows with row_used != 0 (float64).
 
         targets (n, n_classes) uint8, row_used (n,) uint8; dlogits = scale * (sigmoid - target), 0

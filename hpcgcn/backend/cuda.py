@@ -27,6 +27,7 @@ from hpcgcn.backend.cuda_kernels import (
     row_shape,
 )
 from hpcgcn.backend.cuda_messages import CudaMessage
+from hpcgcn.backend.cuda_uploads import Uploads
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ class CudaBackend(Backend):
         self.cuda_aware = mpi == "cuda-aware"
         self.kernels = Kernels(self.cupy, 10 * self.properties["major"]
                                + self.properties["minor"])
+        self._uploads = Uploads(self.cupy)
         self.structures = cuda_sparse.Structures(self.from_host)
         self._scratch: Any = None            # a device array
 
@@ -113,9 +115,10 @@ class CudaBackend(Backend):
     def from_host(self, array):
         if isinstance(array, self.cupy.ndarray):
             return array
-        array = np.ascontiguousarray(array)
-        with cuda_device.explain_out_of_memory(self.cupy, array.nbytes):
-            return self.cupy.asarray(array)
+        array = np.asarray(array)
+        there = self.empty(array.shape, array.dtype)
+        self._uploads.copy(np.ascontiguousarray(array), there, self.compute)
+        return there
 
     def to_host(self, array):
         if isinstance(array, np.ndarray):
@@ -132,7 +135,7 @@ class CudaBackend(Backend):
         elif not isinstance(source, np.ndarray):
             self._copy_on_device(source, target)
         elif target.flags.c_contiguous:
-            target.set(np.ascontiguousarray(source, target.dtype).reshape(target.shape))
+            self._uploads.copy(np.ascontiguousarray(source, target.dtype), target, self.compute)
         else:
             self._copy_on_device(self.from_host(np.asarray(source, target.dtype)), target)
 
@@ -158,11 +161,11 @@ class CudaBackend(Backend):
     def message(self, nbytes):
         return CudaMessage(self.cupy, nbytes, not self.cuda_aware, self.zeros((nbytes,), np.uint8))
 
-    def before_send(self, message):
-        message.before_send(self.compute, self.communication)
+    def before_send(self, message, nbytes):
+        message.before_send(nbytes, self.compute, self.communication)
 
-    def before_receive(self, message):
-        message.before_receive(self.compute)
+    def before_receive(self, message, nbytes):
+        message.before_receive(nbytes, self.compute)
 
     def after_receive(self, message):
         message.after_receive(self.compute, self.communication)
@@ -348,17 +351,17 @@ class CudaBackend(Backend):
     def sigmoid_cross_entropy(self, logits, targets, row_used, scale, dlogits):
         return self._loss("sigmoid_cross_entropy", logits, (targets, row_used), scale, dlogits)
 
-    def _loss(self, name, logits, labels, scale, dlogits) -> float:
+    def _loss(self, name, logits, labels, scale, dlogits):
         n, width = logits.shape
         if logits.size == 0:
             return 0.0
         lanes = lanes_for(width, 1)
         rows = BLOCK // lanes
         parts = min(blocks(n, rows), MAX_PARTS)
-        partials = self.scratch((parts,), np.float64)
+        partials = self.empty((parts,), np.float64)      # not scratch: read when it is asked for
         self.launch(name, (parts,), (lanes, rows), (logits, *labels, np.float32(scale), dlogits,
                                                     partials, np.int64(n), np.int32(width)))
-        return float(partials.get().sum())
+        return DeviceSum(partials)
 
     # -- optimiser ---------------------------------------------------------------------------------
     def adam(self, param, grad, m, v, lr, beta1, beta2, epsilon, weight_decay, correction1,
@@ -368,6 +371,16 @@ class CudaBackend(Backend):
                        correction2)
             self.launch(f"adam<{boolean(aligned(param, grad, m, v))}>", *flat_shape(param.size),
                         (param, grad, m, v, np.int64(param.size), *map(np.float32, numbers)))
+
+
+class DeviceSum:
+    """A sum whose parts are on the device; float() waits for them."""
+
+    def __init__(self, partials):
+        self._partials = partials
+
+    def __float__(self) -> float:
+        return float(self._partials.get().sum())
 
 
 def _key_arguments(key) -> tuple:

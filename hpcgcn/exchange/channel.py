@@ -58,8 +58,9 @@ class Channel:
     def stage(self, k: int):
         """What is to be sent is complete, and what came last from this peer has been used."""
         outgoing, incoming = self._buffers[k]
-        self.backend.before_send(outgoing)
-        self.backend.before_receive(incoming)
+        out_bytes, in_bytes = self._sizes[k]
+        self.backend.before_send(outgoing, out_bytes)
+        self.backend.before_receive(incoming, in_bytes)
 
     def start(self):
         """Post all messages."""
@@ -90,12 +91,14 @@ class Channel:
         if sizes not in self._transfers:
             if len(self._transfers) >= MOST_TRANSFERS:
                 self._free()
-            receives, sends = [], []
-            for k, (peer, tag) in enumerate(zip(self.peers, self._tags)):
-                outgoing, incoming = self._buffers[k]
-                receives.append((incoming.mpi[:sizes[k][1]], peer, tag))
-                sends.append((outgoing.mpi[:sizes[k][0]], peer, tag))
-            self._transfers[sizes] = Transfer(self.runtime, receives, sends)
+            held = [self._buffers[k] for k in range(len(self.peers))]
+            ends = list(zip(held, sizes, self.peers, self._tags))
+            self._transfers[sizes] = Transfer(
+                self.runtime,
+                [(messages[1].mpi[:size[1]], peer, tag) for messages, size, peer, tag in ends],
+                [(messages[0].mpi[:size[0]], peer, tag) for messages, size, peer, tag in ends],
+                [incoming.receivable for _, incoming in held],
+                [outgoing.sendable for outgoing, _ in held])
         return self._transfers[sizes]
 
     def _free(self):

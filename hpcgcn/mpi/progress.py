@@ -5,6 +5,9 @@ is why a long message is cut into pieces and MPI gets only some of them at a tim
 and is needed sooner (the all-reduce of the gradients, the acknowledgement of a message of the other
 direction) waits behind these pieces, not behind all halo rows of an epoch.
 
+A message may be on its way from or to a device when it is started. It is given to MPI once its
+`ready` says so, which is asked here: the host need not wait for the device.
+
 Pieces that MPI has not got move only in calls of this module. A rank that enters any other
 collective while it holds some back must not be waited for by one that has yet to enter it. Halo
 exchanges keep to that: a rank waits for a message only where the sender, at the same point of its
@@ -16,6 +19,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -42,6 +46,14 @@ class Heartbeat:
         self.count += 1
 
 
+Ready = Callable[[], bool]
+
+
+def always() -> bool:
+    """Of a message in host memory."""
+    return True
+
+
 @dataclass(slots=True)
 class Piece:
     """Part of a message: a persistent request and, if it is sent, its bytes."""
@@ -50,6 +62,15 @@ class Piece:
     request: MPI.Prequest
     n_sent: int = 0
     successor: Piece | None = None     # to test once this one has arrived
+    ready: Ready = always              # may MPI read it?
+
+
+@dataclass(slots=True)
+class Incoming:
+    """The pieces of a message to receive; they are started together, when MPI may write them."""
+
+    ready: Ready
+    pieces: list[Piece]
 
 
 def cut(buffer, local: bool = False) -> list:
@@ -61,30 +82,34 @@ def cut(buffer, local: bool = False) -> list:
 class Transfer:
     """Messages from and to all peers of an exchange: built once, started and waited for as one."""
 
-    def __init__(self, runtime, receives: list, sends: list):
-        """receives, sends: (bytes as MPI sees them, peer, tag). An empty message is not sent."""
+    def __init__(self, runtime, receives: list, sends: list, receivable: list[Ready] | None = None,
+                 sendable: list[Ready] | None = None):
+        """receives, sends: (bytes as MPI sees them, peer, tag). An empty message is not sent.
+
+        receivable, sendable: for each, when MPI may have it; by default at once.
+        """
         comm, local, self.engine = runtime.comm, runtime.shares_host, runtime.engine
         self.n_open = 0
-        self.receives: list[Piece] = []
-        self.watched: list[Piece] = []       # of the receives, those that are tested
-        for data, peer, tag in receives:
+        self.incoming: list[Incoming] = []
+        for (data, peer, tag), ready in zip(receives, receivable or [always] * len(receives)):
             parts = cut(data, local[peer])
             pieces = [Piece(self, comm.Recv_init(part, peer, tag)) for part in parts]
             for piece, successor in zip(pieces, pieces[WATCHED:]):
                 piece.successor = successor
-            self.receives += pieces
-            self.watched += pieces[:WATCHED]
+            self.incoming.append(Incoming(ready, pieces))
         # Piece by piece to all peers in turn, each rank beginning with another one: no link has
         # them all at once.
-        turns = [(number, (peer - comm.rank) % comm.size, part, peer, tag)
-                 for data, peer, tag in sends for number, part in enumerate(cut(data, local[peer]))]
-        self.sends = [Piece(self, comm.Send_init(part, peer, tag), len(part))
-                      for _, _, part, peer, tag in sorted(turns, key=lambda turn: turn[:2])]
+        turns = [(number, (peer - comm.rank) % comm.size, part, peer, tag, ready)
+                 for (data, peer, tag), ready in zip(sends, sendable or [always] * len(sends))
+                 for number, part in enumerate(cut(data, local[peer]))]
+        self.sends = [Piece(self, comm.Send_init(part, peer, tag), len(part), None, ready)
+                      for _, _, part, peer, tag, ready in sorted(turns, key=lambda turn: turn[:2])]
+        self.n_pieces = len(self.sends) + sum(len(message.pieces) for message in self.incoming)
         self.engine.transfers.add(self)
 
     def start(self):
-        """Post all receives; hand over sends as far as there is room."""
-        self.n_open = len(self.receives) + len(self.sends)
+        """Post all receives; hand over sends as far as they are ready and there is room."""
+        self.n_open = self.n_pieces
         self.engine.begin(self)
 
     def wait(self):
@@ -96,7 +121,8 @@ class Transfer:
 
     def free(self):
         """Free the requests; nothing may be in flight."""
-        for piece in self.receives + self.sends:
+        received = (piece for message in self.incoming for piece in message.pieces)
+        for piece in (*received, *self.sends):
             piece.request.Free()
         self.engine.transfers.discard(self)
 
@@ -112,18 +138,28 @@ class ProgressEngine:
         self.transfers: set[Transfer] = set()   # whose requests are not freed yet
         self.window = 8 * LEAST_WINDOW          # bytes that MPI gets before earlier ones are gone
         self._held_back: deque[Piece] = deque()     # what MPI has not got yet, in order
+        self._to_receive: list[Incoming] = []       # what MPI may not write yet
         self._requests: list[MPI.Request] = []      # what is tested,
         self._pieces: list[Piece] = []              # and the piece of each request
         self._handed_over = 0                   # bytes to send among them
 
     def begin(self, transfer: Transfer):
         """Start a transfer."""
-        for piece in transfer.receives:
-            piece.request.Start()
-        for piece in transfer.watched:
-            self._watch(piece)
+        self._to_receive += transfer.incoming
         self._held_back.extend(transfer.sends)
         self.hand_over()
+
+    def _receive(self):
+        """Post the receives that MPI may write by now."""
+        waiting, self._to_receive = self._to_receive, []
+        for message in waiting:
+            if not message.ready():
+                self._to_receive.append(message)
+                continue
+            for piece in message.pieces:
+                piece.request.Start()
+            for piece in message.pieces[:WATCHED]:
+                self._watch(piece)
 
     def progress(self, hand_over: bool = True):
         """Let MPI move what can be moved now, and give it more if there is room."""
@@ -133,8 +169,11 @@ class ProgressEngine:
         # all-reduce made the rest wait.
         while self._requests and idle < 2:
             idle = 0 if self.test() else idle + 1
-        if self._held_back and hand_over:
-            self._adapt()
+        if not hand_over:
+            self._receive()
+        elif self._held_back or self._to_receive:
+            if self._held_back and self._held_back[0].ready():
+                self._adapt()
             self.hand_over()
 
     def test(self) -> bool:
@@ -156,8 +195,11 @@ class ProgressEngine:
             self.window = max(self.window * 7 // 8, LEAST_WINDOW)
 
     def hand_over(self):
-        """Give MPI as many pieces as there is room for."""
-        while self._held_back and self._handed_over < self.window:
+        """Give MPI what it may receive, and as many pieces to send as there is room for."""
+        if self._to_receive:
+            self._receive()
+        while (self._held_back and self._handed_over < self.window
+               and self._held_back[0].ready()):
             piece = self._held_back.popleft()
             self._handed_over += piece.n_sent
             piece.request.Start()

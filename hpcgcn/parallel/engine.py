@@ -93,7 +93,7 @@ class Engine:
         logits = self.model.logits
         loss = self.labels.loss(self.backend, logits.value, logits.grad)
         self._backward(context)
-        return loss
+        return float(loss)           # read last: until here the host ran ahead of the device
 
     def evaluate(self):
         """Exact logits of the local rows with the current parameters, on the backend."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, SupportsFloat
 
 import numpy as np
 
@@ -26,7 +26,7 @@ class Labels:
         """May a node have several classes?"""
         return self.host.ndim == 2
 
-    def loss(self, backend, logits, dlogits, rows: slice = slice(None)) -> float:
+    def loss(self, backend, logits, dlogits, rows: slice = slice(None)) -> SupportsFloat:
         """The sum of the training rows' losses; dlogits[rows] = its gradient over the global
         count."""
         scale = 1.0 / max(self.n_train, 1)

@@ -26,10 +26,10 @@ class Watched(ReferenceBackend):
         self.made.append(whole[nbytes:])
         return Message(whole[:nbytes])
 
-    def before_send(self, message):
+    def before_send(self, message, nbytes):
         self.calls.append(("before_send", id(message)))
 
-    def before_receive(self, message):
+    def before_receive(self, message, nbytes):
         self.calls.append(("before_receive", id(message)))
 
     def after_receive(self, message):

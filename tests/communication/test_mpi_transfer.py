@@ -51,6 +51,40 @@ class Exchange:
             assert (self.landing[p][-8:] == 99).all()
 
 
+class Gate:
+    """A message that is written, or may be overwritten, only when it was asked for a few times."""
+
+    def __init__(self, after: int, on_opening=lambda: None):
+        self.after, self.asked, self.on_opening = after, 0, on_opening
+
+    def __call__(self) -> bool:
+        self.asked += 1
+        if self.asked == self.after:
+            self.on_opening()
+        return self.asked >= self.after
+
+
+def test_a_message_waits_until_mpi_may_have_it(comm, narrow, runtime):
+    """What is sent is written late, and what is received may be overwritten late."""
+    size, rank = 20_000, comm.rank
+    after, before = (rank + 1) % comm.size, (rank - 1) % comm.size
+    outgoing, landing = np.zeros(size, np.uint8), np.full(size, 99, np.uint8)
+
+    def write():
+        outgoing[:] = content(0, rank, after, 0, size)
+    may_send = Gate(4 + rank, write)
+    may_receive = Gate(6 - rank, lambda: (landing == 99).all() or pytest.fail("written too early"))
+    tags = {peer: runtime.tag(peer) for peer in sorted({before, after})}
+    transfer = progress.Transfer(runtime, [(landing, before, tags[before])],
+                                 [(outgoing, after, tags[after])], [may_receive], [may_send])
+    transfer.start()
+    runtime.progress()
+    transfer.wait()
+    np.testing.assert_array_equal(landing, content(0, before, rank, 0, size))
+    assert may_send.asked >= may_send.after and may_receive.asked >= may_receive.after
+    transfer.free()
+
+
 @pytest.mark.parametrize("hosts_known", [False, True])
 def test_pieces_arrive_in_any_order_of_waiting(comm, narrow, runtime, hosts_known):
     if not hosts_known:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from small_graphs import make_trainer, small_graph
 
-from hpcgcn.backend.cuda import CudaBackend
+from hpcgcn.backend.cuda import CudaBackend, DeviceSum
 
 WIDTH, ROWS = 128, 64
 # Kernels of an epoch of training: 3 layers, or 8 of the deep models; whatever the number of rows.
@@ -31,6 +31,22 @@ def test_launches_of_an_epoch(stand_in, monkeypatch, model, n_nodes):
     trainer.run_epoch()
     trainer.close()
     assert len(names) <= LAUNCHES[model], sorted(names)
+
+
+@pytest.mark.parametrize("model", LAUNCHES)
+def test_the_loss_is_read_after_the_backward_pass(stand_in, monkeypatch, model):
+    """Until then the host runs ahead: nothing waits for the device."""
+    events, launch = [], CudaBackend.launch
+    monkeypatch.setattr(CudaBackend, "launch", lambda self, name, *rest, **more: (
+        events.append(name), launch(self, name, *rest, **more)))
+    monkeypatch.setattr(DeviceSum, "__float__", lambda self: events.append("loss is read") or 1.0)
+    trainer = make_trainer(small_graph(), backend="cuda", model=model, layers=3, hidden=8)
+    events.clear()
+    trainer.run_epoch()
+    trainer.close()
+    assert events.count("loss is read") == 1
+    assert {name.partition("<")[0] for name in events[events.index("loss is read") + 1:]} == {
+        "adam"}
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ the compute or the communication stream run ahead as far as its events allow.
 """
 
 import gc
+import time
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from mpi4py import MPI
 
 from hpcgcn.backend.cuda import CudaBackend
 from hpcgcn.backend.cuda_device import check_cuda_aware
+from hpcgcn.backend.cuda_uploads import Uploads
 from hpcgcn.errors import BackendError
 
 ROWS, WIDTH = 6, 8
@@ -42,6 +44,13 @@ def as_rows(message):
     return message.array.view(np.float32).reshape(ROWS, WIDTH)
 
 
+def until(ready):
+    """Ask as the progress engine does; a device gets there by itself."""
+    limit = time.monotonic() + 60
+    while not ready():
+        assert time.monotonic() < limit
+
+
 def what_mpi_reads(message) -> np.ndarray:
     """The bytes that MPI would send now: copied by MPI itself, from host or device memory alike."""
     copy = np.empty((ROWS, WIDTH), np.float32)
@@ -60,8 +69,35 @@ def test_mpi_sends_what_the_last_kernel_wrote(backend):
     for seed in range(3):  # the buffer is reused: yesterday's contents must not travel
         values = rows(seed)
         backend.gather_rows(backend.from_host(values), index, as_rows(message))
-        backend.before_send(message)
+        backend.before_send(message, NBYTES)
+        until(message.sendable)
         assert (what_mpi_reads(message) == values[::-1]).all()
+
+
+def test_the_host_does_not_wait_for_a_message(backend, monkeypatch):
+    """Neither hook runs or waits for anything: the device has all the time it wants."""
+    message = backend.message(NBYTES)
+    if not hasattr(message.array, "_view"):
+        pytest.skip("a real device may be done at any time")
+    monkeypatch.setenv("HPCGCN_CUDA_STAND_IN_SCHEDULE", "lazy")
+    backend.synchronize()
+    index = backend.from_host(np.arange(ROWS, dtype=np.int32))
+    backend.gather_rows(backend.from_host(rows(0)), index, as_rows(message))
+    backend.before_send(message, NBYTES)
+    backend.before_receive(message, NBYTES)
+    assert (message.array._view == 0).all()      # the kernel has not run, let alone the copy
+    assert not message.sendable()
+
+
+def test_only_the_message_is_copied(backend):
+    message = backend.message(NBYTES)
+    if not message.staged:
+        pytest.skip("nothing is copied")
+    backend.copy(rows(0), as_rows(message))
+    backend.before_send(message, NBYTES // 2)
+    until(message.sendable)
+    sent = message.mpi.view(np.float32).reshape(ROWS, WIDTH)
+    assert (sent[:ROWS // 2] == rows(0)[:ROWS // 2]).all() and (sent[ROWS // 2:] == 0).all()
 
 
 def test_kernels_read_what_mpi_received(backend):
@@ -69,7 +105,8 @@ def test_kernels_read_what_mpi_received(backend):
     index = backend.from_host(np.arange(ROWS, dtype=np.int32))
     results = []
     for seed in range(3):  # nothing waits between the rounds but the hooks
-        backend.before_receive(message)
+        backend.before_receive(message, NBYTES)
+        until(message.receivable)
         mpi_writes(message, rows(seed))
         backend.after_receive(message)
         out = backend.zeros((ROWS, WIDTH))
@@ -81,7 +118,8 @@ def test_kernels_read_what_mpi_received(backend):
 
 def test_a_message_may_be_dropped_while_its_copy_is_to_come(backend):
     message = backend.message(NBYTES)
-    backend.before_receive(message)
+    backend.before_receive(message, NBYTES)
+    until(message.receivable)
     mpi_writes(message, rows(0))
     backend.after_receive(message)
     out = backend.zeros((ROWS, WIDTH))
@@ -94,11 +132,25 @@ def test_a_message_may_be_dropped_while_its_copy_is_to_come(backend):
     assert (backend.to_host(out) == rows(0)).all()
 
 
+def test_a_message_may_be_dropped_before_it_is_copied_out(backend):
+    message = backend.message(NBYTES)
+    backend.copy(rows(0), as_rows(message))
+    backend.before_send(message, NBYTES)
+    mpi_memory = message.mpi
+    del message
+    gc.collect()
+    if isinstance(mpi_memory, np.ndarray):
+        mpi_memory[:] = 7                            # someone else has the pinned memory now
+        backend.synchronize()
+        backend.communication.synchronize()
+        assert (mpi_memory == 7).all()
+
+
 def test_a_receive_must_be_announced(backend):
     message = backend.message(NBYTES)
     with pytest.raises(RuntimeError, match="before_receive"):
         backend.after_receive(message)
-    backend.before_receive(message)
+    backend.before_receive(message, NBYTES)
     backend.after_receive(message)
     with pytest.raises(RuntimeError, match="before_receive"):
         backend.after_receive(message)
@@ -116,9 +168,41 @@ def test_synchronize_waits_for_kernels(backend):
 
 def test_empty_messages_pass(backend):
     message = backend.message(0)
-    backend.before_send(message)
-    backend.before_receive(message)
+    backend.before_send(message, 0)
+    backend.before_receive(message, 0)
+    assert message.sendable() or message.sendable()
     backend.after_receive(message)
+
+
+# -- uploads ---------------------------------------------------------------------------------------
+
+def test_a_source_may_change_once_it_was_uploaded(backend, monkeypatch):
+    monkeypatch.setattr("hpcgcn.backend.cuda_uploads.CHUNK_BYTES", 64)      # several turns
+    first, second = rows(0), rows(1)
+    there, filled = backend.from_host(first), backend.empty((ROWS, WIDTH))
+    backend.copy(second, filled)
+    first[:] = second[:] = 99
+    assert (backend.to_host(there) == rows(0)).all() and (backend.to_host(filled) == rows(1)).all()
+
+
+def test_uploads_may_be_dropped_while_a_copy_is_to_come(stand_in, schedule):
+    stream = stand_in.cuda.Stream(non_blocking=True).use()
+    uploads, there = Uploads(stand_in), stand_in.empty((ROWS, WIDTH), np.float32)
+    uploads.copy(rows(0), there, stream)
+    pinned = uploads._buffers[0][0]
+    del uploads
+    gc.collect()
+    pinned[:] = 99                                   # someone else has the pinned memory now
+    assert (there.get() == rows(0)).all()
+
+
+def test_the_stand_in_notices_a_source_that_was_freed(stand_in, monkeypatch):
+    monkeypatch.setenv("HPCGCN_CUDA_STAND_IN_SCHEDULE", "lazy")
+    stream = stand_in.cuda.Stream(non_blocking=True).use()
+    array = stand_in.empty((4,), np.float32)
+    array.set(np.ones(4, np.float32))
+    with pytest.raises(RuntimeError, match="freed before the copy"):
+        stream.synchronize()
 
 
 # -- the self-test of CUDA-aware MPI ---------------------------------------------------------------

@@ -54,8 +54,8 @@ def test_blocks_of_columns_go_to_the_host_and_back(backend, arena):
 def test_a_message_is_aligned_and_as_long_as_asked(backend):
     message = backend.message(101)
     assert message.array.nbytes == 101 and np.asarray(message.mpi).ctypes.data % 64 == 0
-    backend.before_send(message)
-    backend.before_receive(message)
+    backend.before_send(message, 101)
+    backend.before_receive(message, 101)
     backend.after_receive(message)
 
 

@@ -25,7 +25,7 @@ def check_softmax(backend, arena, n_classes, size, in_place):
     labels = np.random.default_rng(0).integers(-1, n_classes, n).astype(np.int32)
     source = arena.put(logits)
     out = source if in_place else arena.garbage((n, n_classes))
-    loss = backend.softmax_cross_entropy(source, arena.put(labels), 0.25, out)
+    loss = float(backend.softmax_cross_entropy(source, arena.put(labels), 0.25, out))
     shifted = logits - logits.max(axis=1, keepdims=True)
     softmax = np.exp(shifted) / np.exp(shifted).sum(axis=1, keepdims=True)
     used, onehot = labels >= 0, labels[:, None] == np.arange(n_classes)
@@ -51,7 +51,8 @@ def test_sigmoid_cross_entropy_and_its_gradient(backend, arena, width, size):
     used = row_used[:, None] != 0
     losses = np.where(used, np.logaddexp(0, logits) - logits * targets, 0)
     epsilon = np.finfo(backend.dtype).eps
-    assert abs(loss - losses.sum()) <= 16 * epsilon * (np.abs(losses) + np.abs(logits) + 1).sum()
+    bound = 16 * epsilon * (np.abs(losses) + np.abs(logits) + 1).sum()
+    assert abs(float(loss) - losses.sum()) <= bound
     sigmoid = np.exp(-np.logaddexp(0, -logits))
     close(arena.get(out), np.where(used, (sigmoid - targets) * 0.25, 0), 1.0, min(100, 8 * size))
 

@@ -131,14 +131,20 @@ class ndarray:                           # CuPy's name
         return ndarray(reshaped)
 
     def set(self, arr, stream=None):
-        """A copy from pageable memory: the source is read at once, the array is written in the
-        stream's order."""
+        """A copy from pageable memory. It may read its source when it runs, not before: a source
+        that is gone by then is an error, one that has changed gives what it is then."""
         if not isinstance(arr, np.ndarray):
             raise TypeError(f"set() wants a NumPy array, not {type(arr).__name__}")
         if arr.shape != self.shape or arr.dtype != self.dtype:
             raise ValueError(f"set() of {arr.dtype} {arr.shape} into {self.dtype} {self.shape}")
-        view, snapshot = self._view, arr.copy()
-        streams.enqueue(lambda: np.copyto(view, snapshot), stream)
+        view, source = self._view, weakref.ref(arr)
+
+        def run():
+            held = source()
+            if held is None:
+                raise RuntimeError("the source of an asynchronous copy was freed before the copy")
+            np.copyto(view, held)
+        streams.enqueue(run, stream)
 
     def get(self, stream=None, order="C", out=None, blocking=True):
         out = np.empty(self.shape, self.dtype) if out is None else out
@@ -183,9 +189,9 @@ def zeros(shape, dtype=float):
 def asarray(a):
     if isinstance(a, ndarray):
         return a
-    a = np.ascontiguousarray(a)
-    array = empty(a.shape, a.dtype)
-    array.set(a)
+    array, snapshot = empty(a.shape, a.dtype), np.array(a)       # CuPy stages it by itself
+    view = array._view
+    streams.enqueue(lambda: np.copyto(view, snapshot))
     return array
 
 

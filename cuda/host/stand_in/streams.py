@@ -19,7 +19,7 @@ class _Ticket:
     """One recording of an event."""
 
     def __init__(self, stream: Stream):
-        self.stream, self.done = stream, False
+        self.stream, self.done, self.asked = stream, False, False
 
 
 class Stream:
@@ -110,6 +110,21 @@ class Event:
 
     def __init__(self, block=False, disable_timing=False, interprocess=False):
         self._ticket = None
+
+    @property
+    def done(self) -> bool:
+        """An answer without waiting.
+
+        A device works on meanwhile: the first answer of a recording is no, whoever asks again finds
+        it done.
+        """
+        ticket = self._ticket
+        if ticket is None or ticket.done:
+            return True
+        if ticket.asked:
+            ticket.stream._run_until(ticket)
+        ticket.asked = True
+        return ticket.done
 
     def record(self, stream=None):
         (stream or get_current_stream()).record(self)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from typing import SupportsFloat
 
 import numpy as np
 
@@ -142,7 +143,7 @@ class PipelineEngine:
             history.begin_backward()
         strategy.backward_pass(backward, context, exact,
                                self._hand_over_loss if self.grid.last else None)
-        return sum(losses)
+        return sum(map(float, losses))
 
     def order(self, epoch: int) -> list[int]:
         """The order of the chunks in an epoch."""
@@ -154,7 +155,7 @@ class PipelineEngine:
             self.backend.copy(self.loss_gradient[slice(*rows)],
                               self.model.logits.grad[slice(*rows)])
 
-    def _chunk_loss(self, rows) -> float:
+    def _chunk_loss(self, rows) -> SupportsFloat:
         return self.labels.loss(self.backend, self.model.logits.value, self.loss_gradient,
                                 slice(*rows))
 
