@@ -138,7 +138,7 @@ class Exchange:
         sampled = self.error.state() if self.error is not None else {}
         if not self.stateful and not sampled:
             return {}
-        arrays = {}
+        arrays: dict[str, np.ndarray] = {}
         if self.stateful:
             self._drain()
             arrays = {name: np.array(self.backend.to_host(array))

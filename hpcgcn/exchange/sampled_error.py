@@ -169,10 +169,11 @@ class SampledError:
     def restore(self, state: dict[str, np.ndarray]):
         """Go on from `state()`; without it the next epoch is compared with nothing."""
         held = [(array, state.get(f"sampled_{name}_{k}")) for name, k, array in self._kept()]
-        if np.shape(state.get("sampled_epoch")) != (2,) or any(rows is None or rows.shape != array.shape
-                                               for array, rows in held):
+        counted = state.get("sampled_epoch", np.zeros(0))
+        if counted.shape != (2,) or any(rows is None or rows.shape != array.shape
+                                        for array, rows in held):
             return
-        self.epoch, self.n_known = map(int, state["sampled_epoch"])
+        self.epoch, self.n_known = int(counted[0]), int(counted[1])
         for array, rows in held:
             self.backend.copy(np.ascontiguousarray(rows, self.backend.dtype), array)
 
