@@ -199,9 +199,7 @@ def consequences(bench: Bench, job: Job, fault: Fault, kind, source: pathlib.Pat
     struck = time.monotonic()
     bound = START_BOUND_SECONDS if fault.moment in ("launch", "start") else BOUND_SECONDS
     bound += kind.more_seconds
-    if not job.ends_within(bound) and kind.relieve(job):
-        return survived(bench, job, fault)
-    code = job.wait_end(0)
+    code = job.wait_end(bound)
     seconds = time.monotonic() - struck
     left = job.left_over()
     if code == 0 and digest(job.run_folder) == bench.wanted(fault, job.run_folder):
@@ -222,17 +220,6 @@ def consequences(bench: Bench, job: Job, fault: Fault, kind, source: pathlib.Pat
     if found["problems"]:
         found |= {"said": said[-4000:], "said_again": again.said[-4000:]}
     return found
-
-
-def survived(bench: Bench, job: Job, fault: Fault) -> dict:
-    """The job made progress all the time and the fault is over: it must come to its end."""
-    began = time.monotonic()
-    problems = end_problems(bench, job, fault)
-    found = {**asdict(fault), "code": 0, "seconds": round(time.monotonic() - began, 2),
-             "checkpoints": n_checkpoints(job.run_folder), "ended": problems == [],
-             "broken": len(broken_checkpoints(job.run_folder)), "resumed": problems == [],
-             "survived": True, "problems": problems}
-    return found | ({"said": job.said[-4000:]} if problems else {})
 
 
 def stop_early(job: Job, fault: Fault):
@@ -262,19 +249,13 @@ def reach(job: Job, fault: Fault) -> bool:
 
 def restart_problems(bench: Bench, job: Job, fault: Fault, kept: int) -> list[str]:
     """What is wrong with the next start of the same command."""
-    problems = end_problems(bench, job, fault)
-    went_on = ("nothing to do" in job.said
-               or "resuming from" in job.said and "start anew" not in job.said)
-    return problems + ([] if went_on or not kept else ["it did not go on from a checkpoint"])
-
-
-def end_problems(bench: Bench, job: Job, fault: Fault) -> list[str]:
-    """What is wrong with the end of a job that should finish the run."""
     code = job.wait_end(RESUME_SECONDS)
     left = job.left_over()
     if code != 0:
-        return [f"a job that should finish ended with {code}", *left]
-    problems = []
+        return [f"the next start ended with {code}", *left]
+    went_on = ("nothing to do" in job.said
+               or "resuming from" in job.said and "start anew" not in job.said)
+    problems = [] if went_on or not kept else ["it did not go on from a checkpoint"]
     if digest(job.run_folder) != bench.wanted(fault, job.run_folder):
         problems.append("other parameters than those of an uninterrupted run")
     if job.epochs_done() != EPOCHS:
@@ -394,10 +375,8 @@ def page(args: argparse.Namespace, records: list[dict]):
              "and it returns 0 then (Open MPI 5.0.11). If a rank is stopped so early that its "
              "watcher does not run yet, a rank that waits for it is named and ended. A link at a "
              f"crawl carries {CRAWL}: what the launcher tells its hosts at the end passes it, too, "
-             f"so the end may take {KINDS['link at a crawl'].more_seconds} s more. "
-             f"{sum(bool(r.get('survived')) for r in records)} jobs with a link at a crawl made "
-             "progress all the time and so went on, and ended bit for bit as they should once it "
-             "was what it had been; they count as clean ends and as resumed.")
+             "and small messages get through in less than the stall limit for a while: the end "
+             f"may take {KINDS['link at a crawl'].more_seconds} s more.")
     went_wrong = [f"- {r['kind']}: {problem.strip().splitlines()[-1]}" for r in records
                   for problem in r.get("earlier", [])]
     if went_wrong:

@@ -157,15 +157,10 @@ class Job:
         """Did all ranks start before the job ended?"""
         return self.wait_until(lambda: len(self.ranks()) == n_ranks, LOOK_SECONDS)
 
-    def ends_within(self, seconds: float) -> bool:
-        """Does it end by itself in this time?"""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(seconds)
-        return self.process.poll() is not None
-
     def wait_end(self, seconds: float) -> int | None:
         """The exit code; None if the job had to be ended."""
-        self.ends_within(seconds)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(seconds)
         code = self.process.poll()
         if code is None:
             os.killpg(self.process.pid, signal.SIGKILL)

@@ -71,10 +71,6 @@ class Kind:
         drawn = rng.random() < 0.5
         return cls.needs_hosts or drawn and not cls.needs_memory
 
-    def relieve(self, job: Job) -> bool:
-        """Undo it under a job that goes on in spite of it; False if it is no such kind."""
-        return False
-
     def undo(self):
         """Undo it, as the user or the site would before the next start."""
 
@@ -189,21 +185,11 @@ class LinkCut(Kind):
 
 
 class LinkSlow(LinkCut):
-    """The link of a rank's host slows to a crawl.
+    """The link of a rank's host slows to a crawl."""
 
-    Small messages still get through in less than the stall limit: then the job is slow, not stuck,
-    and has to go on. It must end as if nothing had happened once the link is what it was.
-    """
-
-    # What the launcher tells its hosts at the end has to pass the same link.
+    # Small messages get through in less than the stall limit for a while, and what the launcher
+    # tells its hosts at the end has to pass the same link.
     more_seconds = 60
-
-    def relieve(self, job):
-        if "no progress" in job.output.read_text(errors="replace"):
-            return False
-        in_network(job.lab_process(), "tc", "qdisc", "del", "dev", host_of(self.fault.rank, True),
-                   "root")
-        return True
 
     def strike(self, job):
         with job.frozen():
