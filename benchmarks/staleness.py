@@ -129,7 +129,7 @@ def key_of(record: dict) -> tuple:
 
 
 def start_job(args, ranks: int, source: pathlib.Path, tasks: list[dict], output: pathlib.Path):
-    listing = args.work / "tasks.json"
+    listing = args.work / f"tasks-{os.getpid()}.json"
     listing.write_text(json.dumps(tasks))
     # as tests start jobs: ranks that wait sleep, where there are more of them than cores
     sys.path.insert(0, str(HERE.parent / "tests"))

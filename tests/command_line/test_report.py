@@ -332,3 +332,33 @@ def test_pipelines_tell_bubble_balance_and_the_age_of_what_was_read(tmp_path):
         assert cell in text
     runs[1].summary["pipeline"] = {"stages": 2, "reads_by_age": ["damaged"]}
     assert "2 × –" in Outline(page(runs)).text
+
+
+def with_errors(folder, **columns: str) -> str:
+    """A run whose metrics have further columns, with the same number in each epoch."""
+    path = make_run(folder, method="sylvie-a")
+    metrics = folder / "metrics.csv"
+    head, *rows = metrics.read_text().splitlines()
+    lines = [",".join([head, *columns])] + [",".join([row, *columns.values()]) for row in rows]
+    metrics.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_errors_of_exchanged_rows_are_drawn_by_hop_and_direction(tmp_path):
+    measured = with_errors(tmp_path / "a", change_forward_1="1.1", drift_forward_1="0.2",
+                           drift_backward_2="0.4", coding_error_backward_2="2.0")
+    plain = make_run(tmp_path / "b")
+    assert main(["report", measured, plain, "-o", str(tmp_path / "r.html")]) == 0
+    text = (tmp_path / "r.html").read_text()
+    assert "Errors of stale and compressed rows" in text
+    assert text.count("<figcaption>Hop 1, features</figcaption>") == 2      # drift, change
+    assert text.count("<figcaption>Hop 2, gradients</figcaption>") == 2     # drift, coding error
+    assert text.index("Drift of stale rows") < text.index("Change of rows") < text.index(
+        "Error of coding")
+
+
+def test_without_measured_errors_there_is_no_section_of_them(tmp_path):
+    odd = with_errors(tmp_path / "a", **{"change_sideways_1": "1", "drift_forward_x": "1",
+                                         "drift_forward_1<b>": "1", "drift_forward_2": ""})
+    assert main(["report", odd, "-o", str(tmp_path / "r.html")]) == 0
+    assert "Errors of stale" not in (tmp_path / "r.html").read_text()
