@@ -81,7 +81,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--ranks", nargs="+", type=int, default=[1, 4])
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--threads", type=int, default=1, help="threads a rank (1)")
+    parser.add_argument("--threads", type=int, default=1, help="threads per rank (1)")
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32",
                         help="of rows that are gathered (fp32)")
     parser.add_argument("--results", default=os.path.join(HERE, "results"))

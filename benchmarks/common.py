@@ -61,7 +61,7 @@ def milliseconds(found: dict) -> str:
 
 
 def copy_bandwidth(nbytes: int = 256 << 20) -> float:
-    """Bytes a second, read and written, of a large copy on one core: the best of seven."""
+    """Bytes per second, read and written, of a large copy on one core: the best of seven."""
     source, target = np.ones(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
     best = min(timed(lambda: np.copyto(target, source))() for _ in range(7))
     return 2 * nbytes / best

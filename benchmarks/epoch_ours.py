@@ -1,4 +1,4 @@
-"""Our side of epoch.py: ranks that train one epoch when asked, and sleep meanwhile.
+"""Our side of epoch.py: ranks that train one epoch when asked, and sleep in between.
 
 Questions, one JSON a line on rank 0's input: {"build": settings}, {"run": VARIANT} (answer: seconds
 of one epoch) or {"quit": true}.

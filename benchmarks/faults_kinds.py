@@ -212,7 +212,7 @@ class DiskFull(Kind):
         left = os.statvfs(self.folder / "disk")
         with open(self.folder / "disk" / "filler", "wb") as filler:
             size = left.f_bavail * left.f_frsize - self.fault.left_bytes
-            while size > 0:              # what the job writes meanwhile is not there any more
+            while size > 0:              # what the job wrote since is not there any more
                 try:
                     os.posix_fallocate(filler.fileno(), 0, size)
                     break

@@ -109,12 +109,12 @@ def draw_run(rng: random.Random, graphs: list[str], number: int) -> dict:
     if codec in RATES and rng.random() < 0.8:
         settings["rate"] = rng.choice(RATES[codec])
     if rng.random() < 0.85:              # the others show that refusals work
-        settings = mended(rng, settings)
+        settings = fixed(rng, settings)
     return {"number": number, "graph": rng.choice(graphs), "settings": settings,
             "resume": rng.random() < 0.2}
 
 
-def mended(rng: random.Random, settings: dict) -> dict:
+def fixed(rng: random.Random, settings: dict) -> dict:
     """Without the settings that do not go with the others: drops some until nothing is refused."""
     from hpcgcn.config import make_config
     from hpcgcn.errors import ConfigError

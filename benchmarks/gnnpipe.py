@@ -63,9 +63,9 @@ def parse_arguments() -> argparse.Namespace:
 
 
 MEMORY_TEXT = (
-    f"Bytes a node and layer: the difference of {MEMORY_LAYERS[1]} and {MEMORY_LAYERS[0]} "
+    f"Bytes per node and layer: the difference of {MEMORY_LAYERS[1]} and {MEMORY_LAYERS[0]} "
     "layers, over the layers and nodes that a rank holds. A pipeline keeps three arrays a GCNII "
-    f"layer, {3 * 4 * WIDTH} bytes a node: what the gradient of the weights reads; the rows that "
+    f"layer, {3 * 4 * WIDTH} bytes per node: what the gradient of the weights reads; the rows that "
     "neighbours gather from, and in backward their gradients in the same place; the snapshot. "
     "With `--no-recompute` activations are not made again in backward, and the gradients have a "
     "fourth. Exchanges among partitions of a stage and parts add buffers.")
@@ -218,7 +218,7 @@ def bytes_table(runs: list[dict]) -> str:
     chosen = [r for r in runs if r["size"] == "speed" and r["method"] != "overlap"]
     chosen.sort(key=lambda r: BITS[r["rate"]] or float("inf"))
     unique = {(r["layout"], r["layers"], r["method"]): r for r in chosen}
-    header = ["ranks, layers, method", "MB an epoch", "formula", "M/N", "bubble %",
+    header = ["ranks, layers, method", "MB per epoch", "formula", "M/N", "bubble %",
               "(S-1)/(K+S-1) %", "slowest stage / mean"]
     return markdown_table(header, [[
         f"{_ranks(layout)}, {layers}, {method}", f"{r['bytes'] / 1e6:.3f}",
@@ -244,7 +244,7 @@ def memory_table(runs: list[dict]) -> str:
                           f"{(run['peak_memory'] - less['peak_memory']) / rows:.0f}" if less
                           else "-"])
     return markdown_table(["ranks", "method", "peak memory of a rank, MiB",
-                           "bytes a node and layer"], lines)
+                           "bytes per node and layer"], lines)
 
 
 def write_page():

@@ -78,7 +78,7 @@ def write_edges(path: str, args: argparse.Namespace):
 
 
 class MemoryWatch(threading.Thread):
-    """The largest anonymous memory of a process, looked at ten times a second."""
+    """The largest anonymous memory of a process, read ten times per second."""
 
     def __init__(self, pid: int):
         super().__init__(daemon=True)

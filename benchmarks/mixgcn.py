@@ -86,11 +86,11 @@ def count_bytes(args):
                              "partition": parts["bytes_sent"], "features": columns["bytes_sent"]})
                 rows.append(bytes_row(data[-1]))
     where = ("GCN, 3 layers, hidden width 64, fp32, layer 1 precomputed; METIS parts. M/N: halo "
-             "rows over nodes. Partitioning sends M rows a hop and direction, transposes "
+             "rows over nodes. Partitioning sends M rows per hop and direction, transposes "
              "2N(P-1)/P, so MixGCN should send less where M/N is above 2(P-1)/P.")
     table = markdown_table(["graph, ranks", "M/N", "2(P-1)/P", "partition", "MixGCN",
                             "MixGCN / formula", "fewer bytes", "as predicted"], rows)
-    return "Bytes an epoch", [where, table], {"rows": data}
+    return "Bytes per epoch", [where, table], {"rows": data}
 
 
 def bytes_row(row: dict) -> list[str]:
@@ -133,7 +133,7 @@ def measure_time(args):
              f"mixgcn-bytes; {args.rounds} rounds in turn, median epoch. All ranks on one "
              f"machine with {os.cpu_count()} cores (4 ranks share them, and messages are copies "
              "in memory).")
-    return "Epoch time", [where, markdown_table(["graph, ranks", "method", "ms an epoch",
+    return "Epoch time", [where, markdown_table(["graph, ranks", "method", "ms per epoch",
                                                  "sent an epoch"], rows)], {"rows": data}
 
 
@@ -158,7 +158,7 @@ def measure_memory(args):
              "mixgcn-bytes. Memory: peak of the largest rank, with Python and its libraries "
              "(about 70 MiB) and the shared adjacency, which counts in every rank that reads it. "
              "Balance: most over mean multiply-adds of a rank's sparse products.")
-    return "Memory a rank", [where, markdown_table(["graph, ranks", "method", "memory a rank",
+    return "Memory per rank", [where, markdown_table(["graph, ranks", "method", "memory per rank",
                                                     "balance"], rows)], {"rows": data}
 
 
@@ -203,7 +203,7 @@ def measure_roles(args):
              f"come after what is sent. {args.rounds} rounds in turn, median epoch; idle: "
              "waiting for messages or in the all-reduce, median of the rounds.")
     return "A pipeline of two roles", [where, markdown_table(
-        ["", "ms an epoch", "ratio", "aggregating rank idle", "updating rank idle"],
+        ["", "ms per epoch", "ratio", "aggregating rank idle", "updating rank idle"],
         rows)], {"rows": data}
 
 

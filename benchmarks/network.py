@@ -193,7 +193,7 @@ def measure(args: argparse.Namespace, hosts: int) -> list[dict]:
 # -- report ----------------------------------------------------------------------------------------
 
 def table(records: list[dict]) -> str:
-    header = ["rate, method", "epoch ms", "compute alone ms", "MB a rank", "bytes / rate ms",
+    header = ["rate, method", "epoch ms", "compute alone ms", "MB per rank", "bytes / rate ms",
               "measured / max of both", "test %", "epochs to target", "s to target"]
     return markdown_table(header, [[
         f"{r['rate']}, {r['method']}", f"{1e3 * r['epoch_seconds']:.0f}",
@@ -210,7 +210,7 @@ def speedups(records: list[dict]) -> str:
         at_rate = {r["method"]: r for r in records if r["rate"] == rate}
         plain = at_rate["vanilla"]["epoch_seconds"]
         lines.append([rate, *(f"{plain / r['epoch_seconds']:.2f}" for r in at_rate.values())])
-    return markdown_table(["epochs a second, vanilla = 1", *at_rate], lines)
+    return markdown_table(["epochs per second, vanilla = 1", *at_rate], lines)
 
 
 def cautions(records: list[dict]) -> str:
@@ -239,7 +239,7 @@ def _at(rates: list[str]) -> str:
 
 
 def plot(records: list[dict], hosts: list[int], path: pathlib.Path):
-    """Epoch times by rate, a line a method; what arithmetic and link allow dotted in the same
+    """Epoch times by rate, one line per method; what arithmetic and link allow dotted in the same
     colour."""
     import matplotlib
     matplotlib.use("Agg")
@@ -253,7 +253,7 @@ def plot(records: list[dict], hosts: list[int], path: pathlib.Path):
             axis.plot(rates, [r["epoch_seconds"] for r in of_method], "o-", color=f"C{number}",
                       label=method)
             axis.plot(rates, [r["bound_seconds"] for r in of_method], ":", color=f"C{number}")
-        axis.set(title=f"{n} hosts", xlabel="rate of a link", ylabel="seconds an epoch",
+        axis.set(title=f"{n} hosts", xlabel="rate of a link", ylabel="seconds per epoch",
                  yscale="log")
         axis.grid(alpha=0.3)
     axes[0][0].legend(fontsize=8)
@@ -271,14 +271,14 @@ Graph: `hpcgcn generate sbm {' '.join(GRAPHS[args.graph])}`, cut at random;
 in turn. Dotted in the plot: the larger of compute alone and bytes / rate.
 
 - Compute alone: an epoch of the same model, measured in turn with the methods, in which a 256th of
-  the halo's columns travel (`{' '.join(ALONE_OPTIONS)}`), and the method's own coding; for mixgcn
+  the halo's columns are sent (`{' '.join(ALONE_OPTIONS)}`), and the method's own coding; for mixgcn
   and gnnpipe, the arithmetic that they report. Moving bytes through TCP takes the same cores and is
   in neither.
 - Stages of gnnpipe send forward, then back; bytes / rate counts one direction, so the best it can
   reach is 2.
 - varco's rate has fallen to none by the epochs that count, so its seconds to the target are more
   than it needs.
-- MB a rank: halo messages and the sum of the gradients.
+- MB per rank: halo messages and the all-reduce of the gradients.
 - The target is {100 * TARGET_GAP:g} points below vanilla's best validation score.
   `btl_tcp_sndbuf` is {1e3 * QUEUE_SECONDS:g} ms of the rate.""",
                 f"![epoch times]({name}.png)"]

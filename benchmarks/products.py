@@ -105,7 +105,7 @@ def main():
     halo = runs[0]["summary"]["halo_rows"] / runs[0]["summary"]["nodes"]
     sections = [f"Block model of {args.nodes} nodes with {args.degree:g} neighbours each on "
                 f"average, {args.homophily:.0%} of them of the same of 20 communities; METIS "
-                f"parts with a halo of {halo:.2f} rows a node; 100 features, 47 classes; 3-layer "
+                f"parts with a halo of {halo:.2f} rows per node; 100 features, 47 classes; 3-layer "
                 f"GraphSAGE, 128 wide, {args.ranks} ranks of 1 thread, {args.epochs} epochs, "
                 f"order of nodes: {args.reorder}.",
                 markdown_table(["step", "s", "peak GiB"], rows),

@@ -134,7 +134,7 @@ __device__ inline float lane_min(float v, int lanes) {
     return v;
 }
 
-// The sum over a block of one number a row (held by lane 0 of the row), in the order of the rows; by thread (0, 0).
+// The sum over a block of one number per row (held by lane 0 of the row), in the order of the rows; by thread (0, 0).
 __device__ inline void block_sum_of_rows(double v, double *out) {
     __shared__ double row_sums[32 * 8];
     if (threadIdx.x == 0) row_sums[threadIdx.y] = v;

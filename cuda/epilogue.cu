@@ -1,5 +1,5 @@
 // The row-wise steps after a GEMM, fused: bias, LayerNorm, ReLU, dropout, and back.
-// Blocks of (lanes, rows), eight columns a thread: the eight that one Philox call serves.
+// Blocks of (lanes, rows), eight columns per thread: the eight that one Philox call serves.
 #include "common.cuh"
 
 constexpr float LAYER_NORM_EPSILON = 1e-5f;

@@ -1,5 +1,5 @@
-// Rows in 1, 2, 4 or 8 bits an element with a zero point and a step a row; layout and arithmetic: backend/base.py.
-// Blocks of (lanes, rows), eight columns a thread: one Philox call, BITS bytes. No operation may be fused: the bytes
+// Rows in 1, 2, 4 or 8 bits per element with an offset and a scale per row; layout and arithmetic: backend/base.py.
+// Blocks of (lanes, rows), eight columns per thread: one Philox call, BITS bytes. No operation may be fused: the bytes
 // are those of the CPU.
 #include "common.cuh"
 
@@ -11,7 +11,7 @@ __device__ inline float bf16_towards(float x, bool upward) {
     return away ? __uint_as_float(bits + 0x10000u) : truncated;
 }
 
-// For random rounding: the zero point and the step of a row as they are stored.
+// For random rounding: the offset and the scale of a row as they are stored.
 __device__ inline void quantiser_range(float low, float high, int levels, bool wide, float &zero, float &step) {
     zero = wide ? low : bf16_towards(low, false);
     step = (float)(((double)high - (double)zero) / (double)levels);

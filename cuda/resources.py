@@ -94,7 +94,7 @@ def table(usage: dict[tuple[str, int], Usage], version: str) -> str:
     spilled = sorted({name for (name, _), u in usage.items() if u.spilled_bytes or u.stack_bytes})
     lines = ["# What the kernels need", "",
              f"Written by `python cuda/resources.py` with NVRTC {version}; not edited by hand. "
-             "Registers a thread and static", "shared memory a block, as ptxas reports them. "
+             "Registers per thread and static", "shared memory per block, as ptxas reports them. "
              + (f"Spills or local memory: {', '.join(spilled)}." if spilled
                 else "No kernel spills or uses local memory."), "",
              "| kernel | " + " | ".join(f"sm_{a}" for a in ARCHITECTURES) + " | shared (bytes) |",

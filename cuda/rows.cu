@@ -1,4 +1,4 @@
-// Moving rows: gather, scatter-add, subsets of columns. Blocks of (lanes, rows), four columns a thread.
+// Moving rows: gather, scatter-add, subsets of columns. Blocks of (lanes, rows), four columns per thread.
 #include "common.cuh"
 
 __device__ inline long long row_of_thread() { return (long long)blockIdx.x * blockDim.y + threadIdx.y; }

@@ -1,7 +1,7 @@
 // Sparse times dense on CSR: a thread owns VEC columns of the output and keeps them in registers.
 //
 // Rows come in three kinds, listed by the host once a matrix (hpcgcn/backend/cuda_sparse.py):
-//   short rows    LANES threads a row, 32 / LANES rows a warp                            spmm_short
+//   short rows    LANES threads per row, 32 / LANES rows per warp                            spmm_short
 //   longer rows   a warp a row; where LANES < 32 the warp's groups share the row         spmm_long
 //   hubs          cut into segments, a warp each, partial sums added in order            spmm_long, spmm_combine
 // blockIdx.y is the tile of LANES * VEC columns. No atomics: the order of every sum depends on the matrix alone.

@@ -71,7 +71,7 @@ def _cores() -> dict:
 
 
 def _blas() -> dict:
-    import numpy as np  # noqa: F401 - loads the BLAS that is looked at
+    import numpy as np  # noqa: F401 - loads the BLAS that is described
     import threadpoolctl
     pools = [p for p in threadpoolctl.threadpool_info() if p["user_api"] == "blas"]
     if not pools:

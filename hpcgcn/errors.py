@@ -22,7 +22,7 @@ def printable(text: object, most: int | None = None) -> str:
 
 
 class HpcgcnError(Exception):
-    """A user's mistake or a site's limit: printed once, without a traceback, exit code 2."""
+    """An error of the user, or a limit here: printed once, without a traceback, exit code 2."""
 
     def __init__(self, message: object = ""):
         super().__init__(printable(message, MOST_MESSAGE))
@@ -47,7 +47,7 @@ class GraphError(HpcgcnError):
 class DivergedError(HpcgcnError):
     """Training produced a loss that is not a number."""
 
-    agreed = True            # the loss is summed over the ranks before it is looked at
+    agreed = True            # the loss is summed over the ranks before it is checked
 
 
 class BackendError(HpcgcnError):

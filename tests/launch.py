@@ -72,8 +72,8 @@ def is_open_mpi() -> bool:
 
 
 def rank_environment(extra: dict[str, str] | None = None) -> dict[str, str]:
-    """The environment of a job: this Python's commands first, one BLAS thread a rank, leave to run
-    as root if we are."""
+    """The environment of a job: this Python's commands first, one BLAS thread per rank, leave to
+    run as root if we are."""
     env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     env["PATH"] = os.path.dirname(sys.executable) + os.pathsep + env.get("PATH", "")
     if os.geteuid() == 0:

@@ -398,7 +398,7 @@ def _vectors(width: int, *arrays) -> str:
 
 
 def _backward_shape(width: int, n_sums: int) -> tuple[int, int, bool]:
-    """Threads a row, rows a block, and whether their column sums fit in shared memory."""
+    """Threads per row, rows per block, and whether their column sums fit in shared memory."""
     lanes = lanes_for(width, 8)
     rows = BLOCK // lanes
     while rows * lanes > 32 and rows * n_sums * width * 4 > SHARED_BYTES:

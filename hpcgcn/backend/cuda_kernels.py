@@ -13,7 +13,7 @@ from hpcgcn.errors import BackendError
 
 FLOATS = ("float", "half16", "bf16")
 LANES = (4, 8, 16, 32)
-BLOCK = 256                       # threads a block of row and flat kernels
+BLOCK = 256                       # threads per block of row and flat kernels
 NULL = np.uintp(0)                # a null pointer, as kernels take it
 
 C_NAMES = {np.dtype(np.float32): "float", np.dtype(np.float16): "half16",

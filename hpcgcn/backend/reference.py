@@ -291,7 +291,7 @@ class ReferenceBackend(Backend):
 
 
 def quantiser_range(rows: np.ndarray, bits: int, wide: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The zero point and step of each row as stored, (n,) float32 each; the contract is in
+    """Offset and scale of each row as stored, (n,) float32 each; the contract is in
     base.py."""
     if rows.shape[1] == 0:
         return np.zeros(len(rows), np.float32), np.zeros(len(rows), np.float32)
@@ -308,7 +308,7 @@ def quantiser_range(rows: np.ndarray, bits: int, wide: bool) -> tuple[np.ndarray
 
 
 def quantiser_cells(rows: np.ndarray, bits: int, wide: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The zero point and step of each row for rounding to the nearest, (n,) float32 each."""
+    """Offset and scale of each row for rounding to the nearest, (n,) float32 each."""
     if rows.shape[1] == 0:
         return np.zeros(len(rows), np.float32), np.zeros(len(rows), np.float32)
     low, high = rows.min(axis=1).astype(np.float64), rows.max(axis=1).astype(np.float64)

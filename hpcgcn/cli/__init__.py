@@ -37,7 +37,7 @@ SPEAKER_SECONDS = 10.0
 
 
 class _Parser(argparse.ArgumentParser):
-    """One line about the mistake and how to go on, exit code 2; said by one rank only."""
+    """One line about the error and how to go on, exit code 2; said by one rank only."""
 
     def error(self, message):
         rank = launched_rank()
@@ -68,11 +68,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"hpcgcn {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True,
                                      parser_class=_Parser)
-    wanted = next((a for a in argv if not a.startswith("-")), None)
+    command = next((a for a in argv if not a.startswith("-")), None)
     chosen = parser
     for name, text in COMMANDS.items():
         sub = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
-        if name == wanted:
+        if name == command:
             chosen = sub
             _module(name).add_arguments(sub)
     args, rest = parser.parse_known_args(argv)

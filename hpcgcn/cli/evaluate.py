@@ -38,13 +38,13 @@ def _evaluate(comm, args) -> int:
 
     from hpcgcn.train.inference import open_model
     model = open_model(args.run, args.graph, args.which, overrides(args), comm)
-    found = model.scores()
+    scores = model.scores()
     metric = "micro-F1" if model.part.multilabel else "accuracy"
     model.close()
     if comm.rank == 0:
         if args.json:
             print(json.dumps({"metric": metric,
-                              **{k: v if v == v else None for k, v in found.items()}}))
+                              **{k: v if v == v else None for k, v in scores.items()}}))
         else:
-            print("\n".join(f"{name:<6} {metric} {value:.4f}" for name, value in found.items()))
+            print("\n".join(f"{name:<6} {metric} {value:.4f}" for name, value in scores.items()))
     return 0

@@ -54,12 +54,12 @@ def _add_choices(group):
     group.add_argument("--largest-component", action="store_true",
                        help="keep only the nodes of the largest component")
     group.add_argument("--drop-duplicates", action="store_true",
-                       help="csv, mtx: an edge that is listed twice is no mistake")
+                       help="csv, mtx: an edge that is listed twice is no error")
     group.add_argument("--normalise-features", choices=("row", "standard"),
                        help="row: values of a node add up to 1; standard: mean 0, deviation 1 "
                             "over the training nodes")
     group.add_argument("--make-features", choices=("degree", "identity"), default="degree",
-                       help="for a graph that has none: a column a degree, or a column a node "
+                       help="for a graph that has none: one column per degree, or per node "
                             "(degree)")
 
 
@@ -117,11 +117,11 @@ def _choices(args: argparse.Namespace):
 def _options(args: argparse.Namespace):
     from hpcgcn.errors import ConfigError
     from hpcgcn.formats.draft import ReadOptions
-    ends = tuple(args.edge_columns.split(",")) if args.edge_columns else None
-    if ends and len(ends) != 2:
+    edge_columns = tuple(args.edge_columns.split(",")) if args.edge_columns else None
+    if edge_columns and len(edge_columns) != 2:
         raise ConfigError(f"--edge-columns {args.edge_columns}: expected two names, as in "
                           "source,target")
-    return ReadOptions(args.name, args.nodes, args.header, args.ids, ends, args.id_column,
+    return ReadOptions(args.name, args.nodes, args.header, args.ids, edge_columns, args.id_column,
                        args.label_column, args.split_column,
                        _listed(args.feature_columns), _listed(args.skip_columns))
 

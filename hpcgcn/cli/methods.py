@@ -27,7 +27,7 @@ def run(args) -> int:
 Every setting can be given on its own as well: --method sylvie-a --refresh-every 20
 {', '.join(flag_of(key) for key in READERS)} may differ from hop to hop:
 {SYNTAX}.
-    --staleness 1,narrow=0              all hops stale, but fresh where h W travels
+    --staleness 1,narrow=0              all hops stale, but fresh where h W is sent
     --codec 1bit,last=fp32              the last hop as it is
     --rate linear:128:1:5,last=2        another schedule at the last hop
     --smoothing features=0.95           features only

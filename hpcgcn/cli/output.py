@@ -29,10 +29,10 @@ def same_graph(overwrite: bool, settings: dict):
     from hpcgcn.graph.replaceable import facts_of, own_h5
     if overwrite:
         return own_h5("graph")
-    wanted = json.loads(json.dumps(settings))
+    expected = json.loads(json.dumps(settings))
 
     def fits(path: str) -> bool:
         facts = facts_of(path)
         held = facts.get("settings") if facts.get("kind") == "graph" else None
-        return isinstance(held, dict) and wanted == {name: held.get(name) for name in wanted}
+        return isinstance(held, dict) and expected == {name: held.get(name) for name in expected}
     return Replaces("a graph file made with the same settings", fits, REMEDY)

@@ -1,6 +1,6 @@
 """hpcgcn train: one graph in, one trained model out, on any number of ranks."""
 
-EPILOG = """exit codes: 0 done; 2 a mistake in what was given (one message says which); 75 stopped
+EPILOG = """exit codes: 0 done; 2 an error in what was given (one message says which); 75 stopped
 early at an epoch boundary with a checkpoint: run the same command with --resume auto.
 --time-limit, Ctrl-C without a launcher, SIGTERM and SIGUSR1 to a rank, and SIGUSR1 to mpiexec
 stop a run so; on SIGTERM or Ctrl-C Open MPI's mpiexec kills the ranks within a fraction of a

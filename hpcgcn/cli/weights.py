@@ -72,13 +72,13 @@ def _export(args: argparse.Namespace) -> int:
 
 def _import(args: argparse.Namespace) -> int:
     from hpcgcn.weights.files import imported_config, make_run, read_weights
-    found, metadata = read_weights(args.weights)
-    config = imported_config(args.weights, found, metadata, constants(args))
-    print(f"{args.weights}: {_words(found.framework, found.shape)}")
+    weights, metadata = read_weights(args.weights)
+    config = imported_config(args.weights, weights, metadata, constants(args))
+    print(f"{args.weights}: {_words(weights.framework, weights.shape)}")
     if args.output:
-        make_run(args.output, config, found)
+        make_run(args.output, config, weights)
         print(f"{args.output}: a run with these weights, for evaluate and predict")
-    if found.weighs_out_degrees:
+    if weights.weighs_out_degrees:
         print(f"  note: {DIRECTED}", file=sys.stderr)
     return 0
 

@@ -56,7 +56,7 @@ class ArchitectureSettings(SettingsGroup):
                                               "models_where", "self_loops"),
                               choices=("auto", "yes", "no"))
     weights_first: bool = setting(True, "multiply by a weight that narrows before aggregating, so "
-                                        "that h W travels; without: always h (gcn, sage)")
+                                        "that h W is sent; without: always h (gcn, sage)")
     alpha: float = setting(0.1, _naming("share of the initial residual ({})", "models_with",
                                         "alpha"), low=0.0, high=1.0)
     lambda_: float = setting(0.5, _naming("strength of the identity mapping, beta_l = "
@@ -111,7 +111,7 @@ class CommunicationSettings(SettingsGroup):
                                    choices=("bf16", "fp32"))
     rescale: bool = setting(False, "codec subset: scale received columns by width / columns sent")
     staleness: str = setting("0", "* epochs by which halo rows are stale: 0 or 1; 1,narrow=0 "
-                                  "keeps hops fresh at which h W travels",
+                                  "keeps hops fresh at which h W is sent",
                              parse=_per_hop("staleness"))
     refresh_every: str = setting("0", "* with staleness: refresh interval; every F-th epoch is "
                                       "synchronous; 0: never", parse=_per_hop("refresh_every"))

@@ -92,11 +92,11 @@ class Channel:
             if len(self._transfers) >= MOST_TRANSFERS:
                 self._free()
             held = [self._buffers[k] for k in range(len(self.peers))]
-            ends = list(zip(held, sizes, self.peers, self._tags))
+            per_peer = list(zip(held, sizes, self.peers, self._tags))
             self._transfers[sizes] = Transfer(
                 self.runtime,
-                [(messages[1].mpi[:size[1]], peer, tag) for messages, size, peer, tag in ends],
-                [(messages[0].mpi[:size[0]], peer, tag) for messages, size, peer, tag in ends],
+                [(messages[1].mpi[:size[1]], peer, tag) for messages, size, peer, tag in per_peer],
+                [(messages[0].mpi[:size[0]], peer, tag) for messages, size, peer, tag in per_peer],
                 [incoming.receivable for _, incoming in held],
                 [outgoing.sendable for outgoing, _ in held])
         return self._transfers[sizes]

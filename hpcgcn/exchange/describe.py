@@ -23,8 +23,8 @@ def hop_lines(policies: Policies) -> list[str]:
         for there, direction, policy in exchanges:
             if there is hop:
                 said.setdefault(in_words(policy), []).append(WORDS[direction])
-        travels = ", h W travels" if hop.narrow else ""
-        lines.append(f"hop {hop.number} ({hop.width} wide{travels}): "
+        sent = ", h W is sent" if hop.narrow else ""
+        lines.append(f"hop {hop.number} ({hop.width} wide{sent}): "
                      + "; ".join(f"{' and '.join(of)} {how}" for how, of in said.items()))
     return lines
 

@@ -1,7 +1,7 @@
 """One setting of the exchanges, with other values at some hops or in one direction.
 
     1                        everywhere
-    1,narrow=0               0 at the hops at which h W travels
+    1,narrow=0               0 at the hops at which h W is sent
     1bit,last=fp32           another codec at the last hop
     features=0.95            features only; gradients keep the default
     1,gradients.2=0          one direction of one hop
@@ -22,7 +22,7 @@ from typing import Any
 DIRECTIONS = {"features": "forward", "gradients": "backward"}
 PLACES = ("last", "narrow", "wide")
 SYNTAX = ("VALUE[,SELECTOR=VALUE...]; a selector is features, gradients, a hop's number, last, "
-          "narrow (h W travels) or wide, or both with a dot: features.last")
+          "narrow (h W is sent) or wide, or both with a dot: features.last")
 # Values may hold commas themselves (rate = 'step:1@0,4@50'): no value holds `word=`.
 _NEXT = re.compile(r",(?=\s*[\w.-]*\s*=)")
 
@@ -34,7 +34,7 @@ class HopFacts:
     number: int
     width: int
     rows: int = 0
-    narrow: bool = False             # h W travels: a weight is in the messages
+    narrow: bool = False             # h W is sent: a weight is in the messages
     gradients: bool = True           # does it carry gradients back?
     last: bool = False
 
@@ -67,12 +67,12 @@ class PerHop:
 
     def values(self, direction: str = "") -> list:
         """All values that some exchange of this direction (default: of any) could have."""
-        found: list = []
+        values: list = []
         for selector, value in self.entries:
             if not direction or selector.direction in ("", direction):
                 # What stands for a whole direction replaces all before it.
-                found = [value] if direction and not selector.place else [*found, value]
-        return found
+                values = [value] if direction and not selector.place else [*values, value]
+        return values
 
     def at(self, hop: HopFacts, direction: str):
         """The value of a hop and direction."""

@@ -63,15 +63,16 @@ def extremes(config, family: str, rate: str) -> tuple[float, float]:
     """The least and the greatest rate that a codec with this schedule can have."""
     schedule = parse_schedule(DEFAULT_RATE[family] if rate == "auto" else rate,
                               max(config.epochs, 1))
-    ends = budget_span(family, schedule) if parse_bytes(config.byte_budget) else schedule.extremes()
-    return min(ends), max(ends)
+    has_budget = parse_bytes(config.byte_budget) > 0
+    rates = budget_span(family, schedule) if has_budget else schedule.extremes()
+    return min(rates), max(rates)
 
 
-def _check_range(family: str, rate: str, ends: tuple[float, float]):
-    if family in ("subset", "nodes") and ends[0] < 1:
+def _check_range(family: str, rate: str, extremes: tuple[float, float]):
+    if family in ("subset", "nodes") and extremes[0] < 1:
         raise ConfigError(f"rate = '{rate}': a compression ratio is at least 1 (1 sends "
                           f"everything)")
-    if family == "bits" and ends[1] > 32:
+    if family == "bits" and extremes[1] > 32:
         raise ConfigError(f"rate = '{rate}': codec 'bits' sends at most 32 bits per element")
 
 

@@ -13,9 +13,9 @@ class Preset:
     settings: dict
 
 
-# Where h W travels a stale message would carry a stale weight, and it is narrow: there it is fresh.
+# Where h W is sent a stale message would carry a stale weight, and it is narrow: there it is fresh.
 _STALE = {"staleness": "1,narrow=0"}
-# As the papers do it: all hops stale, h travels, and the input is aggregated once.
+# As the papers do it: all hops stale, h is sent, and the input is aggregated once.
 _PAPER = {"staleness": "1", "weights_first": False, "precompute": "yes"}
 
 PRESETS: dict[str, Preset] = {
@@ -23,7 +23,7 @@ PRESETS: dict[str, Preset] = {
                       {"blocking": True}),
     "overlap": Preset("synchronous fp32; work on interior rows overlaps the halo exchange; exact",
                       {}),
-    "pipegcn": Preset("PipeGCN: features and gradients one epoch stale, fresh where h W travels",
+    "pipegcn": Preset("PipeGCN: features and gradients one epoch stale, fresh where h W is sent",
                       {**_STALE}),
     "pipegcn-f": Preset("PipeGCN with smoothed features",
                         {**_STALE, "smoothing": "features=0.95"}),
@@ -31,14 +31,14 @@ PRESETS: dict[str, Preset] = {
                         {**_STALE, "smoothing": "gradients=0.95"}),
     "pipegcn-gf": Preset("PipeGCN with both smoothed",
                          {**_STALE, "smoothing": "0.95"}),
-    "pipegcn-paper": Preset("PipeGCN as published: every hop stale, h travels and meets today's "
+    "pipegcn-paper": Preset("PipeGCN as published: every hop stale, h is sent and meets today's "
                             "weight (here after dropout, there before)", {**_PAPER}),
     "sylvie-s": Preset("Sylvie: 1-bit stochastic quantisation, synchronous", {"codec": "1bit"}),
     "sylvie-a": Preset("Sylvie: 1 bit and one epoch stale, every 10th epoch synchronous, fresh "
-                       "where h W travels",
+                       "where h W is sent",
                        {**_STALE, "codec": "1bit", "refresh_every": "10"}),
     "sylvie-paper": Preset("Sylvie as published, without synchronous epochs: 1 bit, every hop "
-                           "stale, h travels", {**_PAPER, "codec": "1bit"}),
+                           "stale, h is sent", {**_PAPER, "codec": "1bit"}),
     "varco": Preset("VARCO: random columns, ratio 128 falling to 1 with slope 5; last layer "
                     "uncompressed",
                     {"codec": "subset,last=fp32", "rate": "linear:128:1:5"}),

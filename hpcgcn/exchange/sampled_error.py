@@ -85,8 +85,8 @@ class SampledError:
         index = [_source_rows(backend, routes[k], chosen) for k, chosen in places]
         ids = np.concatenate([routes[k].outgoing.host_ids[chosen] for k, chosen in places])
 
-        def array(wanted=True):
-            return backend.zeros((len(ids), width)) if wanted else None
+        def array(needed=True):
+            return backend.zeros((len(ids), width)) if needed else None
         return _Group(backend.from_host(np.concatenate(index).astype(np.int32)),
                       Rows(None, backend.from_host(ids), ids), columns and slice(*columns), stream,
                       [(k, backend.from_host(chosen.astype(np.int32))) for k, chosen in places],
@@ -187,8 +187,8 @@ def sample(counts: list[int], most: int) -> list[np.ndarray]:
     total = sum(counts)
     chosen = (np.arange(total) if total <= most
               else np.arange(most, dtype=np.int64) * total // most)
-    ends = np.cumsum([0, *counts])
-    return [chosen[(chosen >= a) & (chosen < b)] - a for a, b in zip(ends, ends[1:])]
+    bounds = np.cumsum([0, *counts])
+    return [chosen[(chosen >= a) & (chosen < b)] - a for a, b in zip(bounds, bounds[1:])]
 
 
 def _starts(group: _Group) -> list[int]:

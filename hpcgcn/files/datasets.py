@@ -73,10 +73,10 @@ def read_json(dataset: h5py.Dataset) -> dict:
 
 def all_datasets(group: h5py.Group) -> list[h5py.Dataset]:
     """Every dataset of a file or group, in the order of their names."""
-    found = []
+    datasets = []
     for item in group.values():
-        found += [item] if isinstance(item, h5py.Dataset) else all_datasets(item)
-    return sorted(found, key=lambda dataset: dataset.name)
+        datasets += [item] if isinstance(item, h5py.Dataset) else all_datasets(item)
+    return sorted(datasets, key=lambda dataset: dataset.name)
 
 
 def read_array(dataset: h5py.Dataset) -> np.ndarray:

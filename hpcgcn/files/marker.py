@@ -33,15 +33,15 @@ def read_marker(folder: str) -> dict:
         if not stat.S_ISREG(os.lstat(path).st_mode) or os.path.getsize(path) > _MOST_BYTES:
             raise ValueError("not a small regular file")
         with open(path, encoding="utf-8") as file:
-            found = json.load(file)
-        _check(found)
+            marker = json.load(file)
+        _check(marker)
     except OSError as error:
         raise FileError(f"{folder} is not a run: {MARKER} cannot be read "
                         f"({error.strerror})") from None
     except (ValueError, RecursionError) as error:
         raise FileError(f"{path} is damaged ({str(error)[:200]}): restore it from a copy, or "
                         "choose another --name") from None
-    return found
+    return marker
 
 
 def run_uuid(folder: str) -> str:
@@ -53,15 +53,15 @@ def run_uuid(folder: str) -> str:
     return ""
 
 
-def _check(found):
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
+def _check(marker):
+    if not isinstance(marker, dict) or marker.get("format") != FORMAT:
         raise ValueError(f"its format is not {FORMAT}")
-    if found.get("version") != VERSION:
-        raise ValueError(f"version {found.get('version')!r}, expected {VERSION}")
+    if marker.get("version") != VERSION:
+        raise ValueError(f"version {marker.get('version')!r}, expected {VERSION}")
     for name, kind in (("uuid", str), ("graph", str), ("shape", dict), ("files", list)):
-        if not isinstance(found.get(name), kind):
+        if not isinstance(marker.get(name), kind):
             raise ValueError(f"'{name}' is missing or of another type")
-    if not all(map(_is_inside, found["files"])):
+    if not all(map(_is_inside, marker["files"])):
         raise ValueError("it lists a file outside its folder")
 
 

@@ -31,15 +31,15 @@ ANY_OF_THE_RUN = Replaces("a file of this run", lambda _: True)
 def check_target(path: str | os.PathLike, replaces: Replaces = NOTHING, inputs: Iterable = ()):
     """Refuse, before any work, a place where a file cannot or must not be written."""
     path = os.fspath(path)
-    found = _lstat(path)
+    status = _lstat(path)
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
         raise FileError(f"cannot write {path}: there is no folder {folder}; create it first")
     if not os.access(folder, os.W_OK):
         raise FileError(f"cannot write {path}: no permission to write in {folder}")
-    if found is None:
+    if status is None:
         return
-    _check_regular(path, found)
+    _check_regular(path, status)
     if replaces is ANY_OF_THE_RUN:
         return
     for given in inputs:
@@ -65,13 +65,13 @@ def _lstat(path: str) -> os.stat_result | None:
         raise FileError(f"cannot write {path!r}: {reason}; give another name") from None
 
 
-def _check_regular(path: str, found: os.stat_result):
-    if stat.S_ISDIR(found.st_mode):
+def _check_regular(path: str, status: os.stat_result):
+    if stat.S_ISDIR(status.st_mode):
         raise FileError(f"cannot write {path}: it is a folder; give a file name")
-    if stat.S_ISLNK(found.st_mode):
+    if stat.S_ISLNK(status.st_mode):
         raise FileError(f"cannot write {path}: it is a symbolic link to {os.readlink(path)}; "
                         "give the name of a file, or remove the link first")
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise FileError(f"cannot write {path}: it is a device, pipe or socket, not a regular file; "
                         "give a file name")
 

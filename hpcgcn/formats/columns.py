@@ -51,12 +51,12 @@ def choose_columns(table: Table, options: ReadOptions) -> Columns:
 def _identity(table: Table, lower: list[str], options: ReadOptions) -> int:
     if options.id_column:
         return _named(table, options.id_column)
-    found = next((lower.index(name) for name in _ID_NAMES if name in lower), None)
-    if found is None:
+    column = next((lower.index(name) for name in _ID_NAMES if name in lower), None)
+    if column is None:
         raise bad(table.path, table.first_line,
                   f"no column of ids among {', '.join(table.first)[:80]}",
                   f"a header with a column {_ID_NAMES[0]!r}, or --id-column")
-    return found
+    return column
 
 
 def _label(table: Table, lower: list[str], options: ReadOptions) -> int | None:
@@ -70,13 +70,13 @@ def _splits(table: Table, lower: list[str], options: ReadOptions) -> list[int]:
         return [_named(table, options.split_column)]
     if "split" in lower:
         return [lower.index("split")]
-    found = sorted((int(name.split(":")[1]), column) for column, name in enumerate(lower)
+    numbered = sorted((int(name.split(":")[1]), column) for column, name in enumerate(lower)
                    if _SEVERAL_SPLITS.fullmatch(name))
-    if [number for number, _ in found] != list(range(len(found))):
-        words = ", ".join(table.first[column] for _, column in found)[:80]
+    if [number for number, _ in numbered] != list(range(len(numbered))):
+        words = ", ".join(table.first[column] for _, column in numbered)[:80]
         raise bad(table.path, table.first_line, f"the columns {words}",
                   "splits numbered from 0 without gaps: split:0, split:1, ...")
-    return [column for _, column in found]
+    return [column for _, column in numbered]
 
 
 def _features(table: Table, chosen: Columns, options: ReadOptions) -> list[int]:

@@ -135,10 +135,10 @@ def _end_columns(table: Table, options: ReadOptions, headed: bool) -> tuple[int,
 def _unused_columns(table: Table, columns: tuple[int, int], headed: bool) -> list[str]:
     """A note if there are columns of numbers beside the two ends; the first row tells."""
     row = (table.second if headed else table.first) or []
-    found = [table.first[k] if headed else str(k + 1)
+    unused = [table.first[k] if headed else str(k + 1)
              for k in range(len(row)) if k not in columns and is_number(row[k])]
-    return [unused_weights(f"column{'s' if len(found) > 1 else ''} {', '.join(found)[:80]}",
-                           table.path)] if found else []
+    return [unused_weights(f"column{'s' if len(unused) > 1 else ''} {', '.join(unused)[:80]}",
+                           table.path)] if unused else []
 
 
 def _looks_numbered(table: Table, columns, headed: bool) -> bool:

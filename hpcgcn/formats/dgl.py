@@ -45,15 +45,15 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
 
 def draft_of_arrays(path: str, arrays: str) -> Draft:
     """The draft of what the loader saved of a file."""
-    with Archive(arrays) as found:
-        n_nodes, edge_data = found["n_nodes"], found["edge_data"]
+    with Archive(arrays) as tensors:
+        n_nodes, edge_data = tensors["n_nodes"], tensors["edge_data"]
         if (n_nodes.shape != () or n_nodes.dtype.kind not in "iu" or edge_data.ndim != 1
             or edge_data.dtype.kind != "U"):
             raise FileError(f"{path}: the number of nodes or the names of edge data are damaged; "
                             "expected what hpcgcn.formats.dgl_loader writes: try again")
-        masks = {name: found[name] for name in MASKS if name in found}
-        return draft_from_tensors(path, found["edges"], int(n_nodes), found.get("x"),
-                                  found.get("y"), masks, edge_data.tolist())
+        masks = {name: tensors[name] for name in MASKS if name in tensors}
+        return draft_from_tensors(path, tensors["edges"], int(n_nodes), tensors.get("x"),
+                                  tensors.get("y"), masks, edge_data.tolist())
 
 
 def write(path: str, graph: Graph):

@@ -26,12 +26,12 @@ def main(path: str, output: str) -> int:
         print("holds a graph of several node or edge types; expected a homogeneous one")
         return 1
     sources, targets = graph.edges()
-    found = {kind: graph.ndata[name].numpy() for kind, names in _NAMES.items()
+    arrays = {kind: graph.ndata[name].numpy() for kind, names in _NAMES.items()
              for name in names[::-1] if name in graph.ndata}
     # Names with an underscore before them are DGL's own: edge numbers of a subgraph, say.
     edge_data = np.array([name for name in graph.edata if not name.startswith("_")], str)
     np.savez(output, edges=np.stack([sources.numpy(), targets.numpy()]),
-             n_nodes=np.int64(graph.num_nodes()), edge_data=edge_data, **found)
+             n_nodes=np.int64(graph.num_nodes()), edge_data=edge_data, **arrays)
     return 0
 
 

@@ -45,11 +45,11 @@ def _located(sources: list[str]) -> tuple[str, str] | None:
 
 def read(sources: list[str], options: ReadOptions) -> Draft:
     """The graph in DGL's two files of Reddit."""
-    found = _located(sources)
-    if found is None:
+    located = _located(sources)
+    if located is None:
         raise FileError(f"{' '.join(sources)}: no such pair of files; expected reddit_data.npz "
                         "and reddit_graph.npz")
-    data_path, graph_path = found
+    data_path, graph_path = located
     with Archive(data_path) as data:
         labels, types = data["label"], data["node_types"]
         n_nodes = labels.shape[0] if labels.ndim else 0
@@ -80,10 +80,10 @@ def _edges(path: str, n_nodes: int):
                 raise GraphError(f"{path}: row and col are of shapes {sources.shape} and "
                                  f"{targets.shape}; expected two lists of node numbers of the "
                                  "same length")
-            for ends in (sources, targets):
-                if len(ends) and (ends.min() < 0 or ends.max() >= n_nodes):
+            for nodes in (sources, targets):
+                if len(nodes) and (nodes.min() < 0 or nodes.max() >= n_nodes):
                     raise GraphError(f"{path}: there is an edge to node "
-                                     f"{ends.min() if ends.min() < 0 else ends.max()}; expected "
+                                     f"{nodes.min() if nodes.min() < 0 else nodes.max()}; expected "
                                      f"ids in 0..{n_nodes - 1}")
             return lambda: [(sources, targets)], notes
         indptr, indices = checked_csr(path, matrix["indptr"], matrix["indices"], n_nodes, n_nodes)

@@ -13,11 +13,11 @@ from hpcgcn.formats.files import CONTROL
 from hpcgcn.graph.csr import row_blocks, row_numbers
 from hpcgcn.graph.data import SparseRows
 
-# Edges travel as blocks of (sources, targets): two integer arrays of equal length, node numbers
-# from 0.
+# Edges are passed on as blocks of (sources, targets): two integer arrays of equal length, node
+# numbers from 0.
 EdgeBlocks = Iterable[tuple[np.ndarray, np.ndarray]]
 LineBlocks = Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]  # (line numbers, sources, targets)
-MOST_CLASSES = 1000        # or as many as there are nodes: a larger label is taken for a mistake
+MOST_CLASSES = 1000        # or as many as there are nodes: a larger label is taken for an error
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Draft:
     n_nodes: int | None                # None: the largest id and one
     features: np.ndarray | SparseRows | None = None
     labels: np.ndarray | None = None   # (n,) integers with -1 = none, or (n, n_classes) of 0 and 1
-    # (n_splits, n) uint8; a function: only looked at if it is used
+    # (n_splits, n) uint8; a function: only read if it is used
     split: np.ndarray | Callable[[], np.ndarray] | None = None
     n_classes: int | None = None       # None: the largest label and one
     node_names: np.ndarray | None = None
@@ -39,7 +39,7 @@ class Draft:
     # for the user; complete when the edges have been walked through
     notes: list[str] = field(default_factory=list)
     pairs: bool = False                # every edge is listed once and meant both ways
-    strict: bool = False  # the same edge twice is a mistake, unless the user says that it is not
+    strict: bool = False  # the same edge twice is an error, unless the user says that it is not
     # text: the edges once more, with their lines, for messages
     lines: Callable[[], LineBlocks] | None = None
 
@@ -57,8 +57,9 @@ def weight_notes(path: str, name: str, values: np.ndarray | None) -> list[str]:
 def csr_edges(indptr: np.ndarray, indices: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """The edges of a CSR whose row v lists the sources of edges to v."""
     for block in row_blocks(indptr):
-        ends = indptr[block.start:block.stop + 1]
-        yield indices[int(ends[0]):int(ends[-1])], row_numbers(ends, block.start)
+        block_indptr = indptr[block.start:block.stop + 1]
+        first, last = int(block_indptr[0]), int(block_indptr[-1])
+        yield indices[first:last], row_numbers(block_indptr, block.start)
 
 
 def checked_csr(where: str, indptr, indices, n_rows: int,

@@ -104,13 +104,13 @@ class EdgeSpool:
     def _merge(self, n_nodes: int) -> tuple[np.ndarray, np.ndarray, int]:
         """Rows in ranges that fit in memory: the pieces of all runs, sorted together."""
         degrees, n_repeated = np.zeros(n_nodes, np.int64), 0
-        ends = np.cumsum(self.counts[:n_nodes])
+        key_stops = np.cumsum(self.counts[:n_nodes])
         handle, path = tempfile.mkstemp(dir=self.folder, suffix=".indices")
         with os.fdopen(handle, "wb") as file:
             start = 0
-            while start < len(ends):
-                before = ends[start - 1] if start else 0
-                stop = max(int(np.searchsorted(ends, before + self.run_keys, side="right")),
+            while start < len(key_stops):
+                before = key_stops[start - 1] if start else 0
+                stop = max(int(np.searchsorted(key_stops, before + self.run_keys, side="right")),
                            start + 1)
                 keys = np.concatenate([_between(run, start, stop) for run in self.runs])
                 keys.sort()

@@ -14,15 +14,15 @@ _LARGEST_DEGREE = 127      # more neighbours than this share the last column
 
 
 def make_features(kind: str, indptr: np.ndarray) -> SparseRows:
-    """identity: every node a column of its own; degree: one column for each number of
+    """identity: one column per node; degree: one column for each number of
     in-neighbours."""
     n_nodes = len(indptr) - 1
-    ends = np.arange(n_nodes + 1, dtype=np.int64)
+    one_each = np.arange(n_nodes + 1, dtype=np.int64)
     if kind == "identity":
-        return SparseRows(ends, np.arange(n_nodes, dtype=np.int32), None, n_nodes)
+        return SparseRows(one_each, np.arange(n_nodes, dtype=np.int32), None, n_nodes)
     if kind != "degree":
         raise ConfigError(f"--make-features {kind}: expected one of {', '.join(MADE)}")
-    return SparseRows(ends, np.minimum(np.diff(indptr), _LARGEST_DEGREE).astype(np.int32), None,
+    return SparseRows(one_each, np.minimum(np.diff(indptr), _LARGEST_DEGREE).astype(np.int32), None,
                       _LARGEST_DEGREE + 1)
 
 
@@ -77,5 +77,5 @@ def _standard(features: np.ndarray, train: np.ndarray) -> np.ndarray:
 
 
 def _extent(features: np.ndarray) -> tuple[int, int]:
-    """Rows, and bytes a row in float64."""
+    """Rows, and bytes per row in float64."""
     return features.shape[0], 8 * features.shape[1]

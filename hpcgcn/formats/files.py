@@ -33,10 +33,10 @@ def unpacks_to_too_much(unpacked: int, packed: int) -> bool:
     return unpacked > LARGE_BYTES and unpacked > MOST_RATIO * packed
 
 
-def bad(path, line: int | None, found: str, expected: str) -> FileError:
-    """The one message about a mistake in a file of others, to be raised."""
+def bad(path, line: int | None, problem: str, expected: str) -> FileError:
+    """The one message about an error in a file of others, to be raised."""
     where = f"{path}, line {line}" if line else f"{path}"
-    return FileError(f"{where}: {found}; expected {expected}")
+    return FileError(f"{where}: {problem}; expected {expected}")
 
 
 def inside(folder: str | os.PathLike, *names: str) -> str:

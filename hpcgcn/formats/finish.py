@@ -22,7 +22,7 @@ from hpcgcn.graph.csr import entry_positions, index_dtype, take_indptr
 from hpcgcn.graph.data import TRAIN, Graph, SparseRows
 
 _DENSE_SHARE = 0.2         # of sparse features
-_NODES_PER_EDGE = 100      # more nodes than this an edge are taken for a mistake in the ids
+_NODES_PER_EDGE = 100      # more nodes per edge than this: an error in the ids
 # as many as this may be announced without edges, features or labels that bear it out
 _PLAIN_NODES = 10_000_000
 
@@ -142,12 +142,12 @@ def _n_nodes(draft: Draft, spool: EdgeSpool) -> int:
 
 def _lines_of(draft: Draft, test, count: int) -> str:
     """The first lines whose edges pass a test, in words; nothing if the files have no lines."""
-    found: list[int] = []
+    numbers: list[int] = []
     for lines, sources, targets in draft.lines() if draft.lines else ():
-        found += lines[test(sources, targets)].tolist()
-        if len(found) >= count:
+        numbers += lines[test(sources, targets)].tolist()
+        if len(numbers) >= count:
             break
-    return ", line " + " and ".join(map(str, found[:count])) if found else ""
+    return ", line " + " and ".join(map(str, numbers[:count])) if numbers else ""
 
 
 def _stored(features, notes: list[str]):
@@ -209,11 +209,11 @@ def _within(graph: Graph, nodes: np.ndarray, made: str, notes: list[str]) -> Gra
     notes.append(f"largest component: {len(nodes):,} of {graph.n_nodes:,} nodes")
     number = np.full(graph.n_nodes, -1, np.int64)
     number[nodes] = np.arange(len(nodes))
-    ends = take_indptr(graph.indptr, nodes)
+    taken_indptr = take_indptr(graph.indptr, nodes)
     indices = number[graph.indices[entry_positions(graph.indptr, nodes,
-                                                   ends)]].astype(index_dtype(len(nodes)))
-    features = (make_features(made, ends) if made else graph.features.take(nodes)
+                                                   taken_indptr)]].astype(index_dtype(len(nodes)))
+    features = (make_features(made, taken_indptr) if made else graph.features.take(nodes)
                 if isinstance(graph.features, SparseRows) else graph.features[nodes])
-    return replace(graph, indptr=ends, indices=indices, features=features,
+    return replace(graph, indptr=taken_indptr, indices=indices, features=features,
                    labels=graph.labels[nodes], split=graph.split[:, nodes],
                    node_names=nodes if graph.node_names is None else graph.node_names[nodes])

@@ -44,12 +44,12 @@ def numbered_lines(table: Table, columns: tuple[int, int], skip_first: bool, n_n
 
 def counted(blocks: EdgeBlocks, path, n_edges: int | None, announced: str) -> EdgeBlocks:
     """The same edges, refused at the end if another number of them was announced."""
-    found = 0
+    n_read = 0
     for sources, targets in blocks:
-        found += len(sources)
+        n_read += len(sources)
         yield sources, targets
-    if n_edges is not None and found != n_edges:
-        raise bad(path, None, f"{found} edges", f"the {n_edges} that {announced} announces")
+    if n_edges is not None and n_read != n_edges:
+        raise bad(path, None, f"{n_read} edges", f"the {n_edges} that {announced} announces")
 
 
 def _slow(table: Table, first: int, chunk: bytes,

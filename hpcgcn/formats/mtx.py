@@ -90,7 +90,7 @@ def _sizes(table: Table) -> tuple[int, int]:
     n_rows, n_columns, n_entries = map(int, cells)
     if n_rows != n_columns or not 0 < n_rows < 2 ** 31:
         raise bad(table.path, table.first_line, f"a matrix of {n_rows} x {n_columns}",
-                  "a square one, with a row a node")
+                  "a square one, with one row per node")
     return n_rows, n_entries
 
 

@@ -140,14 +140,14 @@ def _split(root: str, name: str | None, n_nodes: int) -> np.ndarray | None:
         inside(folder, name)
     if not os.path.isdir(folder):
         return None
-    found = [name] if name else sorted(n for n in os.listdir(folder)
-                                       if os.path.isdir(os.path.join(folder, n)))
-    if not found:
+    splits = [name] if name else sorted(n for n in os.listdir(folder)
+                                        if os.path.isdir(os.path.join(folder, n)))
+    if not splits:
         return None
-    if len(found) > 1:
-        raise ConfigError(f"{folder} holds the splits {', '.join(found)}; expected one, or "
+    if len(splits) > 1:
+        raise ConfigError(f"{folder} holds the splits {', '.join(splits)}; expected one, or "
                           "--name to choose")
-    chosen = inside(folder, found[0])
+    chosen = inside(folder, splits[0])
     lists = []
     for part, names in _SPLIT_FILES.items():
         path = present(chosen, *names)

@@ -85,13 +85,13 @@ def _place(source: str, options: ReadOptions) -> tuple[str, str]:
             raise FileError(f"{source} is not named like a Planetoid file; expected ind.NAME.x "
                             "or its folder")
         return os.path.dirname(source) or ".", match.group(1)
-    found = _data_sets(source)
+    data_sets = _data_sets(source)
     if options.name:
         return source, options.name
-    if len(found) != 1:
-        raise ConfigError(f"{source} holds {len(found)} Planetoid data sets "
-                          f"({', '.join(found) or 'none'}); expected one, or --name to choose")
-    return source, found[0]
+    if len(data_sets) != 1:
+        raise ConfigError(f"{source} holds {len(data_sets)} Planetoid data sets "
+                          f"({', '.join(data_sets) or 'none'}); expected one, or --name to choose")
+    return source, data_sets[0]
 
 
 def _test_index(path: str) -> np.ndarray:
@@ -164,8 +164,8 @@ def _edges(where: str, adjacency: dict, n_nodes: int) -> tuple[np.ndarray, np.nd
     except (TypeError, ValueError, OverflowError):
         raise GraphError(f"{where} holds something else than lists of node numbers; expected "
                          f"{{node: [neighbours]}}") from None
-    for ends in (sources, targets):
-        wrong = ends[(ends < 0) | (ends >= n_nodes)]
+    for nodes in (sources, targets):
+        wrong = nodes[(nodes < 0) | (nodes >= n_nodes)]
         if len(wrong):
             raise GraphError(f"{where} has an edge to node {wrong[0]}; expected ids in "
                              f"0..{n_nodes - 1}")

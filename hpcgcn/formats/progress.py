@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 
 class ProgressBar:
-    """Redraws one line of a terminal at most five times a second."""
+    """Redraws one line of a terminal at most every 0.2 s."""
 
     def __init__(self, label: str, total: int, stream=None):
         self.label, self.total, self.stream = label, max(total, 1), stream or sys.stderr

@@ -27,14 +27,14 @@ def recognises(sources: list[str]) -> bool:
 def read(sources: list[str], options: ReadOptions) -> Draft:
     """The graph in a file with PyG's Data object."""
     path = str(sources[0])
-    found = load_torch(path, _data_classes())
-    if isinstance(found, tuple) and found:
-        _check_one_graph(path, found[1] if len(found) > 1 else None)
-        found = found[0]                   # (data, slices, class) of a processed data set
-    fields = found if isinstance(found,
-                                 dict) else found.to_dict() if hasattr(found, "to_dict") else None
+    loaded = load_torch(path, _data_classes())
+    if isinstance(loaded, tuple) and loaded:
+        _check_one_graph(path, loaded[1] if len(loaded) > 1 else None)
+        loaded = loaded[0]                   # (data, slices, class) of a processed data set
+    fields = loaded if isinstance(loaded,
+                                 dict) else loaded.to_dict() if hasattr(loaded, "to_dict") else None
     if not isinstance(fields, dict) or "edge_index" not in fields:
-        raise FileError(f"{path} holds a {type(found).__name__} without edge_index; expected one "
+        raise FileError(f"{path} holds a {type(loaded).__name__} without edge_index; expected one "
                         "graph of PyG")
     tensors = {name: array(f"{path} ({name})", fields[name])
                for name in ("edge_index", "x", "y") if fields.get(name) is not None}

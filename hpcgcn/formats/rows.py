@@ -22,11 +22,11 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 def separator_of(path, number: int, line: str) -> str:
     """What divides the columns of a line: a comma, tab or semicolon, or else spaces."""
     bare = _without_quoted(line)
-    found = [mark for mark in SEPARATORS[:3] if mark in bare]
-    if len(found) > 1:
-        raise bad(path, number, f"both {_NAMES[found[0]]} and {_NAMES[found[1]]} in {line[:60]!r}",
+    marks = [mark for mark in SEPARATORS[:3] if mark in bare]
+    if len(marks) > 1:
+        raise bad(path, number, f"both {_NAMES[marks[0]]} and {_NAMES[marks[1]]} in {line[:60]!r}",
                   "one separator")
-    return found[0] if found else " "
+    return marks[0] if marks else " "
 
 
 def _without_quoted(line: str) -> str:
@@ -74,17 +74,17 @@ class Table:
     def _first_rows(self) -> tuple[int, str, str | None]:
         """Number and text of the first line that is neither blank nor a comment, and the next such
         line."""
-        found = []
+        first_rows = []
         for first, chunk in Lines(self.path).chunks():
             for number, line in _filled(first, chunk):
                 text = decoded(self.path, number, line).strip("\r ")
                 if text and not text.startswith(_COMMENTS):
-                    found.append((number, text))
-                    if len(found) == 2:
-                        return found[0][0], found[0][1], found[1][1]
-        if not found:
+                    first_rows.append((number, text))
+                    if len(first_rows) == 2:
+                        return first_rows[0][0], first_rows[0][1], first_rows[1][1]
+        if not first_rows:
             raise bad(self.path, None, "there is nothing but comments", "rows of data")
-        return found[0][0], found[0][1], None
+        return first_rows[0][0], first_rows[0][1], None
 
     def chunks(self, skip_first: bool) -> Iterator[tuple[int, bytes]]:
         """(number of the first line, whole lines) without comments before the data and, if asked,
@@ -129,29 +129,31 @@ def parse_integers(chunk: bytes, separator: str, n_columns: int) -> np.ndarray |
     if not len(text) or not is_digit[0] or is_digit[-1]:
         return None
     bounds = np.flatnonzero(is_digit[1:] != is_digit[:-1]) + 1
-    ends, starts = bounds[0::2], np.concatenate([[0], bounds[1::2]])
-    if len(starts) % n_columns or (starts[1:] - ends[:-1] != 1).any() or ends[-1] != len(text) - 1:
+    stops, starts = bounds[0::2], np.concatenate([[0], bounds[1::2]])
+    if (len(starts) % n_columns or (starts[1:] - stops[:-1] != 1).any()
+            or stops[-1] != len(text) - 1):
         return None
-    marks = text[ends].reshape(-1, n_columns)
+    marks = text[stops].reshape(-1, n_columns)
     if (marks[:, -1] != 10).any() or (marks[:, :-1] != ord(separator)).any():
         return None
-    lengths = ends - starts
+    lengths = stops - starts
     if lengths.max() > _MOST_DIGITS:
         return None
-    return _numbers(text, ends, lengths).reshape(-1, n_columns)
+    return _numbers(text, stops, lengths).reshape(-1, n_columns)
 
 
-def _numbers(text: np.ndarray, ends: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """The numbers whose last digits are before `ends`: one pass a decimal place, over the numbers
+def _numbers(text: np.ndarray, stops: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """The numbers whose last digits are before `ends`: one pass per decimal place, over the numbers
     that are that long."""
-    values = (text[ends - 1] - np.uint8(48)).astype(np.int64)
+    values = (text[stops - 1] - np.uint8(48)).astype(np.int64)
     shortest, longest = int(lengths.min()), int(lengths.max())
     for place in range(1, longest):
         if place < shortest:
-            values += (text[ends - 1 - place] - np.uint8(48)).astype(np.int64) * 10 ** place
+            values += (text[stops - 1 - place] - np.uint8(48)).astype(np.int64) * 10 ** place
         else:
             at = np.flatnonzero(lengths > place)
-            values[at] += (text[ends[at] - 1 - place] - np.uint8(48)).astype(np.int64) * 10 ** place
+            digits = (text[stops[at] - 1 - place] - np.uint8(48)).astype(np.int64)
+            values[at] += digits * 10 ** place
     return values
 
 

@@ -72,9 +72,9 @@ def _random_split(amounts, labels, labelled, seed: int) -> np.ndarray:
     scale = 1.0 if known <= 1 else 100.0 if known <= 100 else known
     nodes = _shuffled(np.flatnonzero(labelled), seed)
     shares = [(1 - known / scale) if amount is None else amount / scale for amount in amounts]
-    ends = np.round(np.cumsum(shares) * len(nodes)).astype(int)
+    stops = np.round(np.cumsum(shares) * len(nodes)).astype(int)
     split = np.zeros(len(labelled), np.uint8)
-    for code, start, stop in zip((TRAIN, VAL, TEST), (0, *ends), ends):
+    for code, start, stop in zip((TRAIN, VAL, TEST), (0, *stops), stops):
         split[nodes[start:stop]] = code
     return split
 

@@ -108,15 +108,15 @@ def array(where: str, value) -> np.ndarray:
         raise FileError(f"{where} is a sparse or expanded tensor; expected a plain one, as from "
                         ".to_dense() or .contiguous()")
     try:
-        found = (value.float() if value.dtype == torch.bfloat16 else value).detach().numpy()
+        host = (value.float() if value.dtype == torch.bfloat16 else value).detach().numpy()
     except (TypeError, RuntimeError):
         # float8, quantised, nested, without data (meta), views of complex numbers
-        found = np.zeros(0, complex)
-    if found.dtype.kind not in "fiub":
+        host = np.zeros(0, complex)
+    if host.dtype.kind not in "fiub":
         kind = "nested" if value.is_nested else "meta" if value.is_meta else value.dtype
         raise FileError(f"{where} is a tensor of another kind ({kind}); expected a plain tensor "
                         "of real or whole numbers, as from .float() or .long()")
-    return found
+    return host
 
 
 def _is_expanded(value) -> bool:
@@ -157,9 +157,9 @@ def _split(where: str, n_nodes: int, masks: dict, notes: list[str]) -> np.ndarra
     if missing:
         notes.append(f"no {' and no '.join(missing)} in {os.path.basename(where)}: " +
                      ", ".join(f"nothing to {_USES[name]}" for name in missing))
-    found = {name: mask if isinstance(mask, np.ndarray) else array(f"{where} ({name})", mask)
+    arrays = {name: mask if isinstance(mask, np.ndarray) else array(f"{where} ({name})", mask)
              for name, mask in masks.items()}
-    return split_from_masks(where, n_nodes, *(found[name].T if name in found
+    return split_from_masks(where, n_nodes, *(arrays[name].T if name in arrays
                                               else np.zeros(n_nodes, bool) for name in MASKS))
 
 

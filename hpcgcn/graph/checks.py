@@ -28,9 +28,9 @@ _CACHED_EDGES = 1 << 14          # whose hashes stay in the cache of a core
 def validate_graph(graph: Graph, need_train: bool = True):
     """Raise GraphError if the graph cannot be trained on (or, without need_train, not even be
     evaluated)."""
-    found = list(itertools.islice(graph_problems(graph, need_train), _MOST_SHOWN))
-    if found:
-        raise GraphError("this graph cannot be used: " + "; ".join(found))
+    problems = list(itertools.islice(graph_problems(graph, need_train), _MOST_SHOWN))
+    if problems:
+        raise GraphError("this graph cannot be used: " + "; ".join(problems))
 
 
 def graph_problems(graph: Graph, need_train: bool = False) -> Iterator[str]:
@@ -56,8 +56,8 @@ def indptr_problems(indptr, n_entries: int, name: str) -> Iterator[str]:
         yield (f"{name} runs from {indptr[0]} to {indptr[-1]}, not from 0 to the number of "
                f"entries ({n_entries})")
     for rows in pieces(len(indptr) - 1, 8):
-        ends = indptr[rows.start:rows.stop + 1]
-        falls = np.flatnonzero(ends[1:] < ends[:-1])       # differences may overflow
+        block_indptr = indptr[rows.start:rows.stop + 1]
+        falls = np.flatnonzero(block_indptr[1:] < block_indptr[:-1])     # differences may overflow
         if len(falls):
             yield f"{name} falls after row {rows.start + falls[0]}: row ends must not decrease"
             return
@@ -252,9 +252,9 @@ def _sparse_feature_problems(features: SparseRows) -> Iterator[str]:
 def _edge_blocks(indptr, indices, first_row: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """(row, column) of all entries, in blocks that fit in memory even if the graph does not."""
     for start in range(0, len(indptr) - 1, _INDPTR_ROWS):
-        ends = indptr[start:start + _INDPTR_ROWS + 1]
-        for block in row_blocks(ends):
-            own = ends[block.start:block.stop + 1]
+        read_indptr = indptr[start:start + _INDPTR_ROWS + 1]
+        for block in row_blocks(read_indptr):
+            own = read_indptr[block.start:block.stop + 1]
             yield row_numbers(own,
                               first_row + start + block.start), indices[int(own[0]):int(own[-1])]
 

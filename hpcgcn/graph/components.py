@@ -49,5 +49,6 @@ def _shorten(parent: np.ndarray):
 
 def _edges(indptr: np.ndarray, indices) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     for block in row_blocks(indptr):
-        ends = indptr[block.start:block.stop + 1]
-        yield row_numbers(ends, block.start), indices[int(ends[0]):int(ends[-1])]
+        block_indptr = indptr[block.start:block.stop + 1]
+        first, last = int(block_indptr[0]), int(block_indptr[-1])
+        yield row_numbers(block_indptr, block.start), indices[first:last]

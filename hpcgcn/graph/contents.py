@@ -100,19 +100,19 @@ def _write_features(file: h5py.File, features, order):
     group = file.create_group("features")
     group.attrs["n_columns"] = features.n_columns
     order = np.arange(features.shape[0]) if order is None else order
-    ends = take_indptr(features.indptr, order)
-    write_array(group, "indptr", ends, np.int64)
+    taken_indptr = take_indptr(features.indptr, order)
+    write_array(group, "indptr", taken_indptr, np.int64)
     for name, array, dtype in (("indices", features.indices, np.int32),
                                ("values", features.values, np.float32)):
         if array is not None:
             write_pieces(group, name, array.shape, dtype,
                          (array[entry_positions(features.indptr, order[block],
-                                                ends[block.start:block.stop + 1])]
-                          for block in row_blocks(ends)))
+                                                taken_indptr[block.start:block.stop + 1])]
+                          for block in row_blocks(taken_indptr)))
 
 
 def _write_rows(file: h5py.File, name: str, array: np.ndarray, dtype, order):
-    """Write an array with a row a node, in the given order of nodes."""
+    """Write an array with one row per node, in the given order of nodes."""
     if order is None:
         write_array(file, name, array, dtype)
         return

@@ -60,10 +60,10 @@ def permuted_indices(indptr: np.ndarray, indices: np.ndarray,
     """
     inverse, taken, n_nodes = invert(order), take_indptr(indptr, order), len(order)
     for block in row_blocks(taken):
-        ends = taken[block.start:block.stop + 1]
-        columns = inverse[indices[entry_positions(indptr, order[block], ends)]]
+        block_indptr = taken[block.start:block.stop + 1]
+        columns = inverse[indices[entry_positions(indptr, order[block], block_indptr)]]
         # One sort of (row, column) keys sorts all rows of the block at once.
-        keys = row_numbers(ends) * n_nodes + columns
+        keys = row_numbers(block_indptr) * n_nodes + columns
         keys.sort()
         yield (keys % n_nodes).astype(index_dtype(n_nodes))
 

@@ -111,14 +111,14 @@ class _BlockTable:
              homophily: float) -> tuple[np.ndarray, np.ndarray]:
         """The two ends of n random edges."""
         total = len(self.nodes)
-        ends = self.nodes[rng.integers(0, total, n)]
-        start, length = self.start[self.blocks[ends]], self.length[self.blocks[ends]]
+        sources = self.nodes[rng.integers(0, total, n)]
+        start, length = self.start[self.blocks[sources]], self.length[self.blocks[sources]]
         inside = rng.random(n) < homophily
         choices = np.where(inside, length, total - length)
         # Outside of a block means before or after its run in the table.
         position = np.minimum((rng.random(n) * choices).astype(np.int64), choices - 1)
         position += np.where(inside, start, np.where(position >= start, length, 0))
-        return ends, self.nodes[position]
+        return sources, self.nodes[position]
 
 
 def _power_law_weights(rng: np.random.Generator, n_nodes: int, degree: float,

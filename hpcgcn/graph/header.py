@@ -84,7 +84,7 @@ def examine(path: str | os.PathLike, kind: str | None = None,
     """A file of ours and all that is wrong with its structure; FileError if it is of another kind
     or cannot be opened.
 
-    HDF5 libraries crash or loop on some damaged files. So what has no valid trailer is looked at in
+    HDF5 libraries crash or loop on some damaged files. So what has no valid trailer is examined in
     another process first, and is opened here only if all is well.
     """
     _check_regular(path)
@@ -93,15 +93,15 @@ def examine(path: str | os.PathLike, kind: str | None = None,
         raise FileError(f"{path} is damaged: its header or structure is not what was written "
                         "(the checksum at its end does not match); restore a copy or make it "
                         "again")
-    found = _examined_elsewhere(path, schema) if state is State.ABSENT else None
-    if found is not None and found.problems:
-        _check_kind(path, found.kind, kind)
-        yield found
+    examined = _examined_elsewhere(path, schema) if state is State.ABSENT else None
+    if examined is not None and examined.problems:
+        _check_kind(path, examined.kind, kind)
+        yield examined
         return
     with _open_h5(path) as file:
-        found = _examined(file, path, schema)
-        _check_kind(path, found.kind, kind)
-        yield found
+        examined = _examined(file, path, schema)
+        _check_kind(path, examined.kind, kind)
+        yield examined
 
 
 def _examined_elsewhere(path, schema: str | None) -> Opened:
@@ -109,8 +109,8 @@ def _examined_elsewhere(path, schema: str | None) -> Opened:
     def attempt():
         try:
             with _open_h5(path) as file:
-                found = _examined(file, path, schema)
-                return [found.kind, found.schema, found.facts, found.problems]
+                examined = _examined(file, path, schema)
+                return [examined.kind, examined.schema, examined.facts, examined.problems]
         except FileError as error:
             return str(error)
 
@@ -131,9 +131,9 @@ def _examined(file: h5py.File, path, schema: str | None) -> Opened:
     return Opened(file, kind, schema, facts, structure.problems)
 
 
-def _check_kind(path, found: str, wanted: str | None):
-    if wanted not in (None, found):
-        raise FileError(f"{path} is a {found} file, but a {wanted} file is needed here; "
+def _check_kind(path, held_kind: str, needed_kind: str | None):
+    if needed_kind not in (None, held_kind):
+        raise FileError(f"{path} is a {held_kind} file, but a {needed_kind} file is needed here; "
                         f"`hpcgcn info {path}` shows what it holds")
 
 
@@ -155,18 +155,18 @@ def _check_regular(path):
     """Pipes and devices may wait for ever; folders and empty files deserve a message of their
     own."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except (OSError, ValueError) as error:
         reason = ("no such file" if isinstance(error, FileNotFoundError)
                   else getattr(error, "strerror", None) or error)
         raise FileError(f"{path}: {reason}") from None
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(status.st_mode):
         raise FileError(f"{path} is a folder, not a file of hpcgcn")
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise FileError(f"{path} is a pipe, socket or device; expected a regular file")
     if not os.access(path, os.R_OK):
         raise FileError(f"{path}: no permission to read it")
-    if found.st_size == 0:
+    if status.st_size == 0:
         raise FileError(f"{path} is empty (0 bytes): writing it may have failed; make it again")
 
 
@@ -191,34 +191,34 @@ def _open_h5(path) -> h5py.File:
 
 def _kind_of(file: h5py.File, path) -> str:
     name = _plain(file, "format")
-    found = name.removeprefix(_PREFIX) if isinstance(name, str) else ""
-    if found not in VERSIONS or not name.startswith(_PREFIX):
+    kind_name = name.removeprefix(_PREFIX) if isinstance(name, str) else ""
+    if kind_name not in VERSIONS or not name.startswith(_PREFIX):
         shown = repr(name)[:60]
         raise FileError(f"{path} is an HDF5 file, but not one of hpcgcn (its format is {shown}, "
                         "known are " + ", ".join(_PREFIX + known for known in VERSIONS) + ")")
     version = _plain(file, "version")
-    if type(version) is not int or version != VERSIONS[found]:
-        raise FileError(f"{path} is a {found} file of version {str(version)[:60]}; this hpcgcn "
-                        f"({hpcgcn.__version__}) reads version {VERSIONS[found]}: make the file "
-                        "again, or use the release that wrote it")
-    return found
+    if type(version) is not int or version != VERSIONS[kind_name]:
+        raise FileError(f"{path} is a {kind_name} file of version {str(version)[:60]}; this hpcgcn "
+                        f"({hpcgcn.__version__}) reads version {VERSIONS[kind_name]}: make the "
+                        "file again, or use the release that wrote it")
+    return kind_name
 
 
-def _schema_of(file: h5py.File, found: str) -> str:
+def _schema_of(file: h5py.File, kind_name: str) -> str:
     """The schema of a file; those of checkpoints are of two."""
-    if found != "checkpoint":
-        return found
+    if kind_name != "checkpoint":
+        return kind_name
     return "exchange" if _plain(file, "step") is None else "model"
 
 
 def _further(file: h5py.File, known: Container[str]) -> dict:
     """Attributes that no schema names, as far as they are plain values."""
-    found = {}
+    values = {}
     with contextlib.suppress(OSError, RuntimeError, KeyError):
         for name in file.attrs:
             if isinstance(name, str) and name.isprintable() and name not in known:
-                found[name] = _plain(file, name)
-    return {name: value for name, value in found.items() if value is not None}
+                values[name] = _plain(file, name)
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _plain(file: h5py.File, name: str):

@@ -19,9 +19,9 @@ def usable_graph(graph: Graph) -> Graph:
     Lists do for arrays, one split does without its own axis, SciPy's sparse matrices do for
     features. GraphError if the graph cannot be used.
     """
-    found = with_arrays(graph)
-    validate_graph(found, need_train=False)
-    return found
+    checked = with_arrays(graph)
+    validate_graph(checked, need_train=False)
+    return checked
 
 
 def with_arrays(graph: Graph) -> Graph:
@@ -39,26 +39,26 @@ def with_arrays(graph: Graph) -> Graph:
 
 def _integers(name: str, given: Any, dtype, dimensions: tuple[int, ...]) -> np.ndarray:
     """Whole numbers in the given type; what would change on the way is refused."""
-    found = _array(name, given, dimensions)
-    if found.dtype == dtype:
-        return found
-    fractions = found.dtype.kind == "f" and (found != np.round(found)).any()
-    if found.dtype.kind not in "iubf" or fractions:
-        raise GraphError(f"{name} of the graph hold {found.dtype} values: expected whole numbers")
+    values = _array(name, given, dimensions)
+    if values.dtype == dtype:
+        return values
+    fractions = values.dtype.kind == "f" and (values != np.round(values)).any()
+    if values.dtype.kind not in "iubf" or fractions:
+        raise GraphError(f"{name} of the graph hold {values.dtype} values: expected whole numbers")
     limits = np.iinfo(dtype)
-    if found.size and (found.min() < limits.min or found.max() > limits.max):
-        raise GraphError(f"{name} of the graph run from {found.min()} to {found.max()}: expected "
+    if values.size and (values.min() < limits.min or values.max() > limits.max):
+        raise GraphError(f"{name} of the graph run from {values.min()} to {values.max()}: expected "
                          f"numbers in {limits.min}..{limits.max}")
-    return found.astype(dtype)
+    return values.astype(dtype)
 
 
 def _features(given: Any) -> np.ndarray | SparseRows:
     if hasattr(given, "tocsr"):
         return _sparse_rows(given.tocsr(copy=True))
-    found = _array("features", given, (2,))
-    if found.dtype.kind not in "iubf":
-        raise GraphError(f"features of the graph hold {found.dtype} values: expected numbers")
-    return found if found.dtype in (np.float16, np.float32) else found.astype(np.float32)
+    values = _array("features", given, (2,))
+    if values.dtype.kind not in "iubf":
+        raise GraphError(f"features of the graph hold {values.dtype} values: expected numbers")
+    return values if values.dtype in (np.float16, np.float32) else values.astype(np.float32)
 
 
 def _sparse_rows(matrix) -> SparseRows:
@@ -70,12 +70,12 @@ def _sparse_rows(matrix) -> SparseRows:
 
 def _array(name: str, given: Any, dimensions: tuple[int, ...]) -> np.ndarray:
     try:
-        found = np.asarray(given)
+        values = np.asarray(given)
     except ValueError:
         raise GraphError(f"{name} of the graph have rows of different lengths: expected an "
                          f"array") from None
-    if found.ndim not in dimensions or found.dtype == object:
+    if values.ndim not in dimensions or values.dtype == object:
         words = " or ".join(f"{n}-dimensional" for n in dimensions)
-        kind = f"shape {found.shape}" if found.dtype != object else f"{type(given).__name__}"
+        kind = f"shape {values.shape}" if values.dtype != object else f"{type(given).__name__}"
         raise GraphError(f"{name} of the graph have {kind}: expected a {words} array of numbers")
-    return found
+    return values

@@ -81,10 +81,10 @@ def metis_adjacency(indptr: np.ndarray, indices: np.ndarray,
     METIS trusts its input, so it is checked here.
     """
     n_nodes = len(indptr) - 1
-    found = list(indptr_problems(indptr, len(indices), "indptr"))
-    found = found or list(edge_problems(indptr, indices, n_nodes, symmetric=symmetric))
-    if found:
-        raise GraphError("this graph cannot be partitioned: " + "; ".join(found))
+    problems = list(indptr_problems(indptr, len(indices), "indptr"))
+    problems = problems or list(edge_problems(indptr, indices, n_nodes, symmetric=symmetric))
+    if problems:
+        raise GraphError("this graph cannot be partitioned: " + "; ".join(problems))
     if not symmetric:
         indptr, indices = csr_from_edges(n_nodes, indices, row_numbers(indptr), undirected=True)
     return indptr.astype(np.int64, copy=False), indices.astype(np.int64)
@@ -99,9 +99,9 @@ def metis_parts(indptr: np.ndarray, indices: np.ndarray, n_parts: int, objective
     # Recursive bisection, which pymetis prefers for few parts, knows no volume objective.
     kind = pymetis.ObjType.VOL if objective == "volume" else pymetis.ObjType.CUT
     options = pymetis.Options(objtype=int(kind), seed=int(seed) % 2 ** 31)
-    found = pymetis.part_graph(n_parts, pymetis.CSRAdjacency(indptr, indices), vweights=weights,
+    division = pymetis.part_graph(n_parts, pymetis.CSRAdjacency(indptr, indices), vweights=weights,
                                recursive=False, options=options)
-    return np.asarray(found.vertex_part).astype(np.int32)
+    return np.asarray(division.vertex_part).astype(np.int32)
 
 
 def _weights(graph: Graph, balance: str, split_index: int) -> np.ndarray:
@@ -120,12 +120,12 @@ def block_parts(weights: np.ndarray, n_parts: int) -> np.ndarray:
     """Contiguous runs of nodes of about equal weight, none of them empty."""
     n_nodes = len(weights)
     reached = np.cumsum(weights)
-    ends = np.searchsorted(reached, reached[-1] * np.arange(1, n_parts) / n_parts) + 1
+    stops = np.searchsorted(reached, reached[-1] * np.arange(1, n_parts) / n_parts) + 1
     # Each part gets at least one node, and leaves one for each part after it.
     numbers = np.arange(1, n_parts)
-    ends = np.maximum.accumulate(ends - numbers) + numbers
-    ends = np.minimum(ends, n_nodes - n_parts + numbers)
-    return np.searchsorted(ends, np.arange(n_nodes), side="right").astype(np.int32)
+    stops = np.maximum.accumulate(stops - numbers) + numbers
+    stops = np.minimum(stops, n_nodes - n_parts + numbers)
+    return np.searchsorted(stops, np.arange(n_nodes), side="right").astype(np.int32)
 
 
 def random_parts(weights: np.ndarray, n_parts: int, seed: int) -> np.ndarray:
@@ -166,10 +166,10 @@ def _loosest(indptr, indices, parts, nodes: np.ndarray, target: int, n: int) -> 
     to another part."""
     if not len(nodes):
         return nodes
-    ends = take_indptr(indptr, nodes)
+    taken_indptr = take_indptr(indptr, nodes)
     gains = []
-    for block in row_blocks(ends):
-        own = ends[block.start:block.stop + 1]
+    for block in row_blocks(taken_indptr):
+        own = taken_indptr[block.start:block.stop + 1]
         there = parts[indices[entry_positions(indptr, nodes[block], own)]]
         value = (there == target).astype(np.int64) - (there == parts[nodes[0]])
         gains.append(np.bincount(row_numbers(own), value, block.stop - block.start))
@@ -195,15 +195,15 @@ def _cut_and_halo(indptr, indices, assignment, n_parts: int) -> tuple[np.ndarray
     offsets = np.concatenate([[0], np.cumsum(np.bincount(assignment, minlength=n_parts))])
     for part in range(n_parts):
         rows = order[offsets[part]:offsets[part + 1]]
-        ends = take_indptr(indptr, rows)
-        wanted = np.zeros(len(assignment), bool)
-        for block in row_blocks(ends):
+        taken_indptr = take_indptr(indptr, rows)
+        is_halo = np.zeros(len(assignment), bool)
+        for block in row_blocks(taken_indptr):
             columns = indices[entry_positions(indptr, rows[block],
-                                              ends[block.start:block.stop + 1])]
+                                              taken_indptr[block.start:block.stop + 1])]
             remote = columns[assignment[columns] != part]
-            wanted[remote] = True
+            is_halo[remote] = True
             cut[part] += len(remote)
-        halo[part] = np.count_nonzero(wanted)
+        halo[part] = np.count_nonzero(is_halo)
     return cut, halo
 
 

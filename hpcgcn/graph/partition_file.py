@@ -172,24 +172,24 @@ def _check_ends(file):
     """The first and the last row end, which the slices of the ranks do not tell from others."""
     groups = (file, file["features"]) if isinstance(file["features"], h5py.Group) else (file,)
     for group in groups:
-        ends = (int(group["indptr"][0]), int(group["indptr"][-1]))
-        if ends != (0, len(group["indices"])):
-            raise ValueError(f"{group['indptr'].name} runs from {ends[0]} to {ends[1]}, not from "
-                             f"0 to the number of entries ({len(group['indices'])})")
+        limits = (int(group["indptr"][0]), int(group["indptr"][-1]))
+        if limits != (0, len(group["indices"])):
+            raise ValueError(f"{group['indptr'].name} runs from {limits[0]} to {limits[1]}, not "
+                             f"from 0 to the number of entries ({len(group['indices'])})")
 
 
 def _check_part(path, part: Part):
     """Kernels trust their indices, so a damaged file must not reach them."""
-    found = list(checks.indptr_problems(part.indptr, len(part.indices), "indptr"))
-    if not found:
+    problems = list(checks.indptr_problems(part.indptr, len(part.indices), "indptr"))
+    if not problems:
         start = int(part.offsets[part.rank])
-        found += checks.edge_problems(part.indptr, part.indices, part.n_nodes, first_row=start)
-    found += checks.feature_problems(part.features)
-    found += checks.label_problems(part.labels, part.n_classes)
-    found += checks.split_problems(part.split, part.labels)
+        problems += checks.edge_problems(part.indptr, part.indices, part.n_nodes, first_row=start)
+    problems += checks.feature_problems(part.features)
+    problems += checks.label_problems(part.labels, part.n_classes)
+    problems += checks.split_problems(part.split, part.labels)
     if part.n_owned and not (0 <= part.original_ids.min()
                              and part.original_ids.max() < part.n_nodes):
-        found.append(f"original_ids must be in 0..{part.n_nodes - 1}")
-    if found:
-        raise FileError(f"part {part.rank} of {path} is damaged: " + "; ".join(found)
+        problems.append(f"original_ids must be in 0..{part.n_nodes - 1}")
+    if problems:
+        raise FileError(f"part {part.rank} of {path} is damaged: " + "; ".join(problems)
                         + f"; `hpcgcn info {path}` checks the whole file")

@@ -40,10 +40,10 @@ def subgraph(graph: Graph, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The CSR of the edges among some nodes (sorted ids), numbered from 0, every edge both ways."""
     local = np.full(graph.n_nodes, -1, np.int64)
     local[nodes] = np.arange(len(nodes))
-    ends = take_indptr(graph.indptr, nodes)
-    columns = local[graph.indices[entry_positions(graph.indptr, nodes, ends)]]
+    taken_indptr = take_indptr(graph.indptr, nodes)
+    columns = local[graph.indices[entry_positions(graph.indptr, nodes, taken_indptr)]]
     inside = columns >= 0
-    rows, columns = row_numbers(ends)[inside], columns[inside]
+    rows, columns = row_numbers(taken_indptr)[inside], columns[inside]
     if graph.directed:
         return csr_from_edges(len(nodes), columns, rows, undirected=True)
     indptr = np.concatenate([[0],

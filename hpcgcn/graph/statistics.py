@@ -37,9 +37,9 @@ def homophily(file: h5py.File) -> dict:
     same = known = 0
     by_class = np.zeros(int(file.attrs["n_classes"]), np.float64)
     for block in row_blocks(indptr):
-        ends = indptr[block.start:block.stop + 1]
-        mine = labels[row_numbers(ends, block.start)]
-        theirs = labels[indices[int(ends[0]):int(ends[-1])]]
+        block_indptr = indptr[block.start:block.stop + 1]
+        mine = labels[row_numbers(block_indptr, block.start)]
+        theirs = labels[indices[int(block_indptr[0]):int(block_indptr[-1])]]
         both = (mine >= 0) & (theirs >= 0)
         known += int(np.count_nonzero(both))
         same += int(np.count_nonzero(both & (mine == theirs)))

@@ -70,8 +70,8 @@ def _training_nodes(file: h5py.File) -> dict:
 def _parts(file: h5py.File) -> dict:
     """Nodes and edges of every part."""
     offsets = file["offsets"][...]
-    ends = file["indptr"][offsets]
-    return {"parts": {"nodes": np.diff(offsets).tolist(), "edges": np.diff(ends).tolist()}}
+    edge_stops = file["indptr"][offsets]
+    return {"parts": {"nodes": np.diff(offsets).tolist(), "edges": np.diff(edge_stops).tolist()}}
 
 
 # What is counted for each kind of file: functions of the open file that return facts.

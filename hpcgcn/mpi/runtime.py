@@ -105,10 +105,10 @@ def find_host(comm, ranks_per_host: int = 0) -> int:
     if comm.size % ranks_per_host:
         raise ConfigError(f"ranks_per_host = {ranks_per_host} does not divide the {comm.size} "
                           "ranks that were started")
-    found, names = comm.allgather(real), comm.allgather(MPI.Get_processor_name())
+    identities, names = comm.allgather(real), comm.allgather(MPI.Get_processor_name())
     for rank in range(comm.size):
         first = rank - rank % ranks_per_host
-        if found[rank] != found[first]:
+        if identities[rank] != identities[first]:
             raise ConfigError(f"ranks_per_host = {ranks_per_host} makes ranks {first} and {rank} "
                               f"one host, but they run on {names[first]} and {names[rank]}, which "
                               "share no memory: start ranks host by host (mpirun --map-by slot), "

@@ -102,7 +102,7 @@ class StartWatch:
     def _tell_if_dead(sign: int, where: str):
         """Launchers do not always name a rank that dies so early.
 
-        Those that its launcher ends because of it have their watchers ended with them meanwhile.
+        Those that its launcher ends because of it have their watchers ended with them.
         """
         if not os.read(sign, 1):
             time.sleep(DEAD_SECONDS)

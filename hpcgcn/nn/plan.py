@@ -110,8 +110,8 @@ class Plan:
     @property
     def parameters(self) -> list[Parameter]:
         """The parameters that the steps use, in their order."""
-        found = {p.spec.name: p for step in self.line.steps for p in step.parameters}
-        return list(found.values())
+        by_name = {p.spec.name: p for step in self.line.steps for p in step.parameters}
+        return list(by_name.values())
 
     @property
     def fused(self) -> dict[Step, tuple[str, ...]]:
@@ -168,13 +168,13 @@ def recomputable_inputs(hops: list, steps: list[Step]) -> list[Step]:
     for step in steps:
         for array in step.saves:
             savers.setdefault(array, []).append(step)
-    here, found = set(steps), []
+    here, chosen = set(steps), []
     for hop in hops:
         value = hop.source.planned_value
-        found += [step for step in savers.get(value, [])
+        chosen += [step for step in savers.get(value, [])
                   if len(savers[value]) == 1 and hop.source.wants_gradient
                   and step.recompute_from in here and step.target.planned_value is value]
-    return found
+    return chosen
 
 
 def whole_line(model) -> Line:
@@ -187,10 +187,10 @@ def element_wise_between(model) -> dict[int, Step]:
 
     They can be fused with the hops, on any part of the width.
     """
-    found = {}
+    between = {}
     for hop, following in zip(model.hops, model.hops[1:]):
         steps = model.blocks[hop.number]
         if (len(steps) == 1 and steps[0].element_wise and hop.target.reads == steps
                 and steps[0].target.reads == [following]):
-            found[hop.number] = steps[0]
-    return found
+            between[hop.number] = steps[0]
+    return between

@@ -93,11 +93,11 @@ def _read_by(indptr: np.ndarray, indices: np.ndarray, rows: np.ndarray,
              n_columns: int) -> np.ndarray:
     """Which columns these rows have entries in, (n_columns,) bool."""
     reached = np.zeros(n_columns, bool)
-    ends = np.cumsum(indptr[rows + 1] - indptr[rows])
+    stops = np.cumsum(indptr[rows + 1] - indptr[rows])
     at = 0
     while at < len(rows):
-        before = ends[at - 1] if at else 0
-        to = max(int(np.searchsorted(ends, before + SPREAD_ENTRIES, "right")), at + 1)
+        before = stops[at - 1] if at else 0
+        to = max(int(np.searchsorted(stops, before + SPREAD_ENTRIES, "right")), at + 1)
         some, lengths = rows[at:to], indptr[rows[at:to] + 1] - indptr[rows[at:to]]
         offsets = np.cumsum(lengths) - lengths
         entries = np.repeat(indptr[some] - offsets, lengths) + np.arange(lengths.sum())

@@ -139,15 +139,15 @@ def _score_range(lines: list[Line]) -> tuple[float, float]:
 
 
 def _choose_x(chart: Chart):
-    ends = [line.points[-1][0] for line in chart.lines]
+    last_x = [line.points[-1][0] for line in chart.lines]
     first = min(line.points[0][0] for line in chart.lines)
     # Methods differ in bytes by orders of magnitude: on a linear axis the thrifty ones would be a
     # vertical line.
-    chart.log_x = chart.axis.kind == "bytes" and max(ends) > 4 * min(ends) and first > 0
+    chart.log_x = chart.axis.kind == "bytes" and max(last_x) > 4 * min(last_x) and first > 0
     if chart.log_x:
-        chart.x_range = _log_range([first, max(ends)])
+        chart.x_range = _log_range([first, max(last_x)])
     else:
-        chart.x_range = (0.0, max(ends) * 1.02 or 1.0)
+        chart.x_range = (0.0, max(last_x) * 1.02 or 1.0)
 
 
 def _log_range(values: list[float]) -> tuple[float, float]:

@@ -17,10 +17,10 @@ _DIRECTIONS = {"forward": "features", "backward": "gradients"}
 def error_charts(runs: list[Run]) -> list[tuple[str, list[Chart]]]:
     """[(what is shown, its charts)]: epochs to the right, one line per run that measured it."""
     names = dict.fromkeys(name for run in runs for name in run.series)
-    found = sorted((list(KINDS).index(match[1]), int(match[3]), match[2] == "backward", name)
+    columns = sorted((list(KINDS).index(match[1]), int(match[3]), match[2] == "backward", name)
                    for name in names if (match := _COLUMN.fullmatch(name)))
     sections: dict[str, list[Chart]] = {}
-    for kind, hop, backward, name in found:
+    for kind, hop, backward, name in columns:
         title = f"Hop {hop}, {_DIRECTIONS['backward' if backward else 'forward']}"
         chart = make_chart(runs, Metric(name, title, False), AXES[0])
         if chart.lines:

@@ -43,10 +43,10 @@ def _runs_of(path: str) -> set[str] | None:
     """The runs that a page of ours shows; None if it is another file."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
-            found = _RUNS.search(file.read(_HEAD_BYTES))
+            match = _RUNS.search(file.read(_HEAD_BYTES))
     except OSError:
         return None
-    return set(found.group(1).split()) if found else None
+    return set(match.group(1).split()) if match else None
 
 
 def page(runs: list[Run], title: str = "") -> str:
@@ -105,7 +105,7 @@ def _highlights(runs: list[Run]) -> str:
     for key, title, write, better in (("test", "Highest test accuracy",
                                        lambda v: tables.percent(v, 2), max),
                                       ("epoch_seconds", "Shortest epoch", scales.duration, min),
-                                      ("epoch_sent", "Fewest bytes an epoch", scales.size, min)):
+                                      ("epoch_sent", "Fewest bytes per epoch", scales.size, min)):
         known = [(row[key], number) for number, row in enumerate(rows) if row[key] is not None]
         if not known or (key == "epoch_sent" and not any(value for value, _ in known)):
             continue
@@ -114,7 +114,7 @@ def _highlights(runs: list[Run]) -> str:
                if len(runs) > 1 else "")
         name = title if len(runs) > 1 else {"test": "Test accuracy",
                                             "epoch_seconds": "Time an epoch",
-                                            "epoch_sent": "Bytes an epoch"}[key]
+                                            "epoch_sent": "Bytes per epoch"}[key]
         cards.append(f'<div class="card"><span class="what">{name}</span>'
                      f'<span class="value">{write(value)}</span>{who}</div>')
     return f'<div class="cards">{"".join(cards)}</div>'

@@ -26,7 +26,7 @@ PHASES = ("compute", "pack", "unpack", "wait", "allreduce")
 class Run:
     """One run, as far as its folder tells.
 
-    Series hold one number an epoch; None where there is none.
+    Series hold one number per epoch; None where there is none.
     """
 
     path: str

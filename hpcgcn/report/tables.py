@@ -54,7 +54,7 @@ COLUMNS = (
     ("epoch_seconds", "Time / epoch", "mean time of an epoch, evaluation excluded", scales.duration,
      min),
     ("seconds", "Time", "training time, evaluation excluded", scales.duration, None),
-    ("epoch_sent", "Bytes / epoch", "mean bytes of halo messages an epoch, all ranks", scales.size,
+    ("epoch_sent", "Bytes / epoch", "mean bytes of halo messages per epoch, all ranks", scales.size,
      min),
     ("sent", "Bytes", "bytes of halo messages, all ranks", scales.size, None),
     ("compression", "Compres&shy;sion", "bytes that fp32 would have sent, divided by bytes sent",

@@ -70,9 +70,9 @@ def checkpoint_folders(folder: str) -> list[tuple[int, str]]:
     """(epochs done, path) of the complete checkpoints, oldest first."""
     if not os.path.isdir(folder):
         return []
-    found = [(int(m.group(1)), os.path.join(folder, name))
+    folders = [(int(m.group(1)), os.path.join(folder, name))
              for name in os.listdir(folder) if (m := _NAME.fullmatch(name))]
-    return sorted(found)
+    return sorted(folders)
 
 
 def exchange_name(rank: int, size: int) -> str:
@@ -130,11 +130,11 @@ def _publish(temporary: str, final: str, folder: str, epoch: int, keep: int):
         remove_checkpoint(final)
         os.replace(temporary, final)
         sync(folder)
-    found = checkpoint_folders(folder)
+    folders = checkpoint_folders(folder)
     # Newer ones than this could not be read when the run was resumed: they must not push out what
     # can be.
-    obsolete = [path for number, path in found if number > epoch]
-    obsolete += [path for number, path in found if number <= epoch][:-keep]
+    obsolete = [path for number, path in folders if number > epoch]
+    obsolete += [path for number, path in folders if number <= epoch][:-keep]
     for path in obsolete:
         remove_checkpoint(path)
 

@@ -9,7 +9,7 @@ from hpcgcn.exchange.hop_settings import HopSettings
 from hpcgcn.mpi.world import all_true
 from hpcgcn.nn.parameters import LARGEST_PARAMETER, are_usable
 
-# Around what computes: losses, outputs and parameters are looked at instead, and no warning of
+# Around what computes: losses, outputs and parameters are checked instead, and no warning of
 # NumPy about a line of ours reaches the user.
 quiet_overflow = np.errstate(all="ignore")
 

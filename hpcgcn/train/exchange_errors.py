@@ -1,6 +1,6 @@
 """What stale and coded rows are off by, over all ranks: agreed on once per epoch.
 
-The sums of squares that exchanges measured travel with the loss in the all-reduce at the end of an
+The sums of squares that exchanges measured go with the loss into the all-reduce at the end of an
 epoch. Every rank gets the same numbers, so all decide alike whether the next epoch may be stale.
 """
 
@@ -25,9 +25,9 @@ class ExchangeErrors:
         self.exchanges = [(f"{direction}_{hop}", exchange) for hop, direction, exchange in exchanges
                           if exchange.error is not None]
         mine = [(name, not exchange.policy.codec.exact) for name, exchange in self.exchanges]
-        found = sorted({entry for entries in comm.allgather(mine) for entry in entries})
-        self.names = list(dict.fromkeys(name for name, _ in found))
-        self.lossy = [name for name, lossy in found if lossy]
+        entries_of_all = sorted({entry for entries in comm.allgather(mine) for entry in entries})
+        self.names = list(dict.fromkeys(name for name, _ in entries_of_all))
+        self.lossy = [name for name, lossy in entries_of_all if lossy]
         self.change: dict[str, float] = {}
         self.drift: dict[str, float] = {}
         self.coding: dict[str, float] = {}
@@ -45,11 +45,11 @@ class ExchangeErrors:
 
     def sums(self) -> np.ndarray:
         """What this rank measured in the epoch whose kernels are done."""
-        found = np.zeros((len(self.names), N_SUMS))
+        sums = np.zeros((len(self.names), N_SUMS))
         place = {name: k for k, name in enumerate(self.names)}
         for name, exchange in self.exchanges:
-            found[place[name]] += exchange.error.sums().as_list()
-        return found.reshape(-1)
+            sums[place[name]] += exchange.error.sums().as_list()
+        return sums.reshape(-1)
 
     def agree(self, sums: np.ndarray):
         """Take in the sums over all ranks; exchanges learn what to expect of the next epoch."""
@@ -101,9 +101,9 @@ class Counts:
 
     def facts(self, lossy: bool) -> dict:
         """For the summary."""
-        found = {"mean_change": self.change / self.epochs, "mean_drift": self.drift / self.epochs,
+        means = {"mean_change": self.change / self.epochs, "mean_drift": self.drift / self.epochs,
                  "stale_uses": self.stale, "stale_uses_with_high_drift": self.drifted}
-        return found | ({"mean_coding_error": self.coding / self.epochs} if lossy else {})
+        return means | ({"mean_coding_error": self.coding / self.epochs} if lossy else {})
 
 
 def _relative(square: float, of: float) -> float:

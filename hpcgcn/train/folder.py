@@ -105,9 +105,9 @@ class RunFolder:
 
     def read_choices(self, notes: list[str]) -> dict:
         """What an earlier start chose; empty if there was none, or it cannot be read."""
-        found = self._read_json("choices.json", notes)
-        if all(map(_is_choice, (found or {}).values())):
-            return found or {}
+        choices = self._read_json("choices.json", notes)
+        if all(map(_is_choice, (choices or {}).values())):
+            return choices or {}
         notes.append(f"{os.path.join(self.path, 'choices.json')} is damaged: what it held is "
                      "chosen anew")
         return {}
@@ -124,9 +124,9 @@ class RunFolder:
             if not os.path.isfile(path) or os.path.getsize(path) > _MOST_BYTES:
                 raise ValueError
             with open(path, encoding="utf-8") as file:
-                found = json.load(file)
-            if isinstance(found, dict):
-                return found
+                content = json.load(file)
+            if isinstance(content, dict):
+                return content
         except (OSError, ValueError, RecursionError):
             pass
         notes.append(f"{path} is damaged: it is not used")

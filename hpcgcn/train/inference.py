@@ -31,10 +31,10 @@ WHAT = ("classes", "logits", "embeddings")
 def find_checkpoint(path: str) -> tuple[Config, str]:
     """Settings and checkpoint folder of a run folder or of a checkpoint folder."""
     if os.path.isdir(os.path.join(path, "checkpoints")):
-        found = checkpoint.newest(os.path.join(path, "checkpoints"))
-        if found is None:
+        newest = checkpoint.newest(os.path.join(path, "checkpoints"))
+        if newest is None:
             raise CheckpointError(f"{path} has no checkpoint that can be read")
-        return make_config(toml_path=os.path.join(path, "config.toml")), found
+        return make_config(toml_path=os.path.join(path, "config.toml")), newest
     if os.path.exists(os.path.join(path, "model.h5")):
         return checkpoint.load_config(path), path
     raise CheckpointError(f"{path} is neither the folder of a run (runs/NAME) nor a checkpoint "
@@ -44,12 +44,12 @@ def find_checkpoint(path: str) -> tuple[Config, str]:
 class TrainedModel:
     """A checkpoint's parameters over a graph, on all ranks of a communicator."""
 
-    def __init__(self, config: Config, part: Part, values: np.ndarray, ends: tuple[int, int],
+    def __init__(self, config: Config, part: Part, values: np.ndarray, widths: tuple[int, int],
                  where: str, multilabel: bool = False, comm=None):
         """ends: features and classes of the model; multilabel: does it tell classes one by one,
         whatever the graph's labels?"""
         comm = world() if comm is None else comm
-        self.config, self.part = config, fitting_part(part, ends, where)
+        self.config, self.part = config, fitting_part(part, widths, where)
         self.where, self.run = where, run_uuid(where)
         self.multilabel = multilabel or part.multilabel
         self.runtime = Runtime(comm)
@@ -102,10 +102,10 @@ class TrainedModel:
         self.runtime.close()
 
 
-def fitting_part(part: Part, ends: tuple[int, int], where: str) -> Part:
+def fitting_part(part: Part, widths: tuple[int, int], where: str) -> Part:
     """The part with the model's classes: a graph to predict may have no labels, or none of the last
     classes."""
-    n_features, n_classes = ends
+    n_features, n_classes = widths
     if (part.n_features != n_features or part.n_classes > n_classes
         or (part.multilabel and part.n_classes != n_classes)):
         raise ConfigError(f"{where} is for {n_features} features and {n_classes} classes, but "

@@ -156,8 +156,8 @@ def _probe(folder: str):
 def _read(file: int) -> dict:
     """Who holds it; empty if nobody does, or has not said yet."""
     try:
-        found = json.loads(os.pread(file, 4096, 0))
-        return found if isinstance(found, dict) else {}
+        holder = json.loads(os.pread(file, 4096, 0))
+        return holder if isinstance(holder, dict) else {}
     except ValueError:
         return {}
 

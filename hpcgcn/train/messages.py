@@ -60,21 +60,21 @@ def _work(summary: dict) -> str:
     """How aggregation is balanced and, where ranks have roles, how busy each is."""
     if summary["ranks"] < 2:
         return ""
-    roles = [f"{role} ranks {100 * found['busy_share']:.0f} % busy"
-             for role, found in summary["roles"].items()]
+    roles = [f"{role} ranks {100 * facts['busy_share']:.0f} % busy"
+             for role, facts in summary["roles"].items()]
     return (f"aggregation work, maximum over mean: {summary['multiply_adds']['max_over_mean']:.2f}"
             + (f"; {', '.join(roles)}" if len(roles) > 1 else "") + "\n")
 
 
 def _errors(summary: dict) -> str:
     """A warning if stale rows were far from current ones, hop by hop, in many epochs."""
-    high = {name: found for name, found in summary["exchange_errors"].items()
-            if found["stale_uses_with_high_drift"] > MANY * max(found["stale_uses"], 10)}
+    high = {name: errors for name, errors in summary["exchange_errors"].items()
+            if errors["stale_uses_with_high_drift"] > MANY * max(errors["stale_uses"], 10)}
     if not high:
         return ""
-    where = ", ".join(f"{found['stale_uses_with_high_drift'] / found['stale_uses']:.0%} at hop "
+    where = ", ".join(f"{errors['stale_uses_with_high_drift'] / errors['stale_uses']:.0%} at hop "
                       f"{name.partition('_')[2]} {WORDS[name.partition('_')[0]]}"
-                      for name, found in high.items())
+                      for name, errors in high.items())
     return (f"warning: stale rows drifted by more than {HIGH_DRIFT:g} of their size in many epochs "
             f"({where}), which may have cost accuracy: --stale-error {HIGH_DRIFT / 2:g} makes such "
             f"epochs synchronous; compare with --method overlap\n")

@@ -153,12 +153,12 @@ class Trainer:
     @quiet_overflow
     def evaluate(self) -> dict[str, float]:
         """Exact scores of the three splits with the current parameters."""
-        found: dict[str, float] = {}
+        scored: dict[str, float] = {}
         for engine, splits in self.evaluators:
             logits = self.backend.to_host(engine.evaluate())
             reached = scores(self.comm, logits, engine.labels.host, engine.labels.split)
-            found |= {name: reached[name] for name in splits}
-        return found
+            scored |= {name: reached[name] for name in splits}
+        return scored
 
     def remember_best(self, scored: dict[str, float]):
         """Keep the parameters with the highest validation score (or, without a validation split,

@@ -57,14 +57,14 @@ def _array(held: dict) -> np.ndarray:
 
 def _read_torch(path) -> dict[str, np.ndarray]:
     from hpcgcn.formats.torch_objects import array, load_torch
-    found = load_torch(path)
-    if isinstance(found, dict):
-        found = next((found[name] for name in _WRAPPERS if isinstance(found.get(name), dict)),
-                     found)
-    if not isinstance(found, dict) or not found:
-        raise FileError(f"{path} holds a {type(found).__name__}; expected the dictionary of "
+    state = load_torch(path)
+    if isinstance(state, dict):
+        state = next((state[name] for name in _WRAPPERS if isinstance(state.get(name), dict)),
+                     state)
+    if not isinstance(state, dict) or not state:
+        raise FileError(f"{path} holds a {type(state).__name__}; expected the dictionary of "
                         "model.state_dict()")
-    return {str(name): array(f"{path} ({name})", value) for name, value in found.items()}
+    return {str(name): array(f"{path} ({name})", value) for name, value in state.items()}
 
 
 def read_weights(path: str | os.PathLike) -> tuple[Found, dict[str, str]]:
@@ -77,10 +77,10 @@ def read_weights(path: str | os.PathLike) -> tuple[Found, dict[str, str]]:
                        notes.get("linear_layers")), metadata
 
 
-def imported_config(path, found: Found, metadata: dict[str, str], given: dict) -> Config:
+def imported_config(path, weights: Found, metadata: dict[str, str], given: dict) -> Config:
     """Settings of a run with these weights: from their shapes, the file's own notes, and what the
     user gave."""
-    shape = found.shape
+    shape = weights.shape
     chosen = {"model": shape.model, "layers": shape.layers, "linear_layers": shape.linear_layers,
               "dropout": 0.0, "norm": "yes" if shape.norm else "no", "hidden": shape.hidden}
     chosen |= {name: value for name, value in _noted(path, metadata).items()
@@ -98,22 +98,23 @@ def _noted(path, metadata: dict[str, str]) -> dict:
     if metadata.get("format") != _FORMAT:
         return {}
     try:
-        found = {"alpha": float(metadata["alpha"]), "lambda": float(metadata["lambda"]),
+        constants = {"alpha": float(metadata["alpha"]), "lambda": float(metadata["lambda"]),
                  "self_loops": metadata["self_loops"]}
         if "linear_layers" in metadata:      # not in the first files of this format
-            found |= {"linear_layers": int(metadata["linear_layers"]),
+            constants |= {"linear_layers": int(metadata["linear_layers"]),
                       "framework": metadata["framework"]}
-        if found.get("framework", "pyg") not in FRAMEWORKS:
-            raise ValueError(f"framework {found['framework']!r}")
-        return found
+        if constants.get("framework", "pyg") not in FRAMEWORKS:
+            raise ValueError(f"framework {constants['framework']!r}")
+        return constants
     except (KeyError, ValueError) as error:
         raise FileError(f"{path}: its notes are damaged ({error}); expected alpha, lambda and "
                         "linear_layers as numbers, framework and self_loops") from None
 
 
-def flat_values(found: Found) -> np.ndarray:
+def flat_values(weights: Found) -> np.ndarray:
     """All parameters in one array, as checkpoints keep them."""
-    return np.concatenate([value.ravel() for value in found.parameters.values()]).astype(np.float32)
+    flat = [value.ravel() for value in weights.parameters.values()]
+    return np.concatenate(flat).astype(np.float32)
 
 
 def check_ending(path: str | os.PathLike):
@@ -173,19 +174,19 @@ def run_parameters(run: str, which: str = "best") -> tuple[Config, Shape, dict[s
     return config, checkpoint.load_shape(folder, config), parameters
 
 
-def make_run(path: str, config: Config, found: Found):
+def make_run(path: str, config: Config, weights: Found):
     """A run folder with these weights, for evaluate, predict and resumed training."""
-    values = flat_values(found)
+    values = flat_values(weights)
     snapshot = checkpoint.Snapshot(0, values, np.zeros_like(values), np.zeros_like(values), 0,
                                    checkpoint.Best(), [], 1)
     with atomic_folder(path) as folder:
         run = RunFolder(folder)
-        run.set_up(config, "", dataclasses.asdict(found.shape))
+        run.set_up(config, "", dataclasses.asdict(weights.shape))
         run.list_checkpoint(0, 1)
         inner = os.path.join(run.checkpoints, "epoch-000000")
         os.makedirs(inner)
         checkpoint.write_model(os.path.join(inner, "model.h5"), snapshot,
-                               parameter_specs(found.shape), config, " ".join(sys.argv))
+                               parameter_specs(weights.shape), config, " ".join(sys.argv))
 
 
 def open_weights(path: str, graph: str, given: dict | None = None, overrides: dict | None = None,
@@ -197,20 +198,20 @@ def open_weights(path: str, graph: str, given: dict | None = None, overrides: di
     from hpcgcn.mpi.world import collective_errors, on_root, world
     from hpcgcn.train.inference import TrainedModel, load_for_inference
     comm = world() if comm is None else comm
-    found, config = on_root(comm, _found_and_config, path, given or {})
+    weights, config = on_root(comm, _found_and_config, path, given or {})
     with collective_errors(comm):
         config = config.replace(**(overrides or {}))
     part = load_for_inference(graph, config, comm)
     with collective_errors(comm):
-        if found.weighs_out_degrees and part.directed:
+        if weights.weighs_out_degrees and part.directed:
             raise ConfigError(f"{path} is of DGL's GraphConv, which on a directed graph such as "
                               f"{graph} weighs an edge by the out-degree of its source; here it "
                               "is the in-degree; import the graph with --undirected, or use "
                               "PyG's GCNConv")
-        return TrainedModel(config, part, flat_values(found),
-                            (found.shape.n_features, found.shape.n_classes), path, comm=comm)
+        return TrainedModel(config, part, flat_values(weights),
+                            (weights.shape.n_features, weights.shape.n_classes), path, comm=comm)
 
 
 def _found_and_config(path: str, given: dict) -> tuple[Found, Config]:
-    found, metadata = read_weights(path)
-    return found, imported_config(path, found, metadata, given)
+    weights, metadata = read_weights(path)
+    return weights, imported_config(path, weights, metadata, given)

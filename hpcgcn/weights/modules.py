@@ -106,7 +106,7 @@ def taken(where: str, module: str, parts: dict, names: dict, optional=()) -> dic
     if ("fc_self.bias" in {theirs for theirs, _ in names.values()} and "bias" in parts
         and "fc_self.bias" not in parts):
         parts["fc_self.bias"] = parts.pop("bias")        # older releases of DGL keep it beside
-    found = {}
+    arrays = {}
     for ours, (theirs, turned) in names.items():
         if theirs not in parts:
             if ours in optional:
@@ -114,15 +114,15 @@ def taken(where: str, module: str, parts: dict, names: dict, optional=()) -> dic
             raise FileError(f"{where}: {module} has no {theirs}; expected "
                             f"{', '.join(t for t, _ in names.values())}")
         tensor = parts.pop(theirs)
-        wanted = 1 if ours in ("bias", "gamma", "beta") else 2
-        if tensor.ndim != wanted:
+        n_dimensions = 1 if ours in ("bias", "gamma", "beta") else 2
+        if tensor.ndim != n_dimensions:
             raise FileError(f"{where}: {module}.{theirs} has the shape {tensor.shape}; expected "
-                            f"{wanted} dimensions")
-        found[ours] = np.ascontiguousarray(tensor.T if turned else tensor)
+                            f"{n_dimensions} dimensions")
+        arrays[ours] = np.ascontiguousarray(tensor.T if turned else tensor)
     if parts:
         raise FileError(f"{where}: {module} also has {', '.join(parts)}, which the model here "
                         f"has not; expected {', '.join(t for t, _ in names.values())}")
-    return found
+    return arrays
 
 
 def is_norm(parts: dict) -> bool:

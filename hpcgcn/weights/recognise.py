@@ -92,7 +92,7 @@ def _linear_modules(where: str, framework: str, model: str, layers: list[str], m
                and not _GRAPH_NAME.fullmatch(_last_word(name))]
     if len(linear) == len(layers):
         raise FileError(f"{where}: {', '.join(layers)} are plain linear layers by their names; "
-                        "expected layers that look at neighbours (for DGL's GraphConv, in a list "
+                        "expected graph layers (for DGL's GraphConv, in a list "
                         "`layers` or `convs`)")
     square = all(parts["weight"].ndim == 2 and len(set(parts["weight"].shape)) == 1
                  for name, parts in modules.items() if name in plain and "weight" in parts)
@@ -113,8 +113,8 @@ def _in_order(where: str, layers: list[str], linear: list[str], modules: dict) -
     wrong += [name
               for name in linear if name not in listed and _FRONT_NAME.fullmatch(_last_word(name))]
     if wrong:
-        raise FileError(f"{where}: {wrong[0]} is a plain linear layer before layers that look at "
-                        "neighbours; expected linear layers last")
+        raise FileError(f"{where}: {wrong[0]} is a plain linear layer before graph layers; "
+                        "expected linear layers last")
     width = _input_width(modules[graph[0]])
     either = [name for name in linear if name not in listed
               and modules[name].get("weight", np.zeros(0)).shape == (width, width)]
@@ -133,7 +133,7 @@ def _list_of(module: str) -> str | None:
 
 
 def _input_width(parts: dict) -> int:
-    """Numbers a node that a graph layer takes."""
+    """Numbers per node that a graph layer takes."""
     weight = next((parts[name] for name in ("lin.weight", "lin_l.weight", "fc_neigh.weight",
                                             "weight") if name in parts), None)
     if weight is None or weight.ndim != 2:
@@ -152,10 +152,10 @@ def _stack(where: str, framework: str, model: str, modules: dict, noted: int | N
     parameters, widths = {}, []
     for number, name in enumerate(layers, 1):
         names = LINEAR if name in linear else LAYERS[framework, model]
-        found = taken(where, name, modules[name], names, optional=("bias",))
-        found.setdefault("bias", np.zeros(found["weight"].shape[1], np.float32))
-        widths.append(found["weight"].shape)
-        parameters.update({f"conv{number}.{part}": value for part, value in found.items()})
+        arrays = taken(where, name, modules[name], names, optional=("bias",))
+        arrays.setdefault("bias", np.zeros(arrays["weight"].shape[1], np.float32))
+        widths.append(arrays["weight"].shape)
+        parameters.update({f"conv{number}.{part}": value for part, value in arrays.items()})
     _check_chain(where, layers, widths)
     n_norms = _norms(where, modules, parameters)
     if n_norms not in (0, len(layers) - 1):
@@ -187,7 +187,7 @@ def _norms(where: str, modules: dict, parameters: dict) -> int:
 def _check_chain(where: str, layers: list[str], widths: list[tuple[int, int]]):
     for before, after, (_, out), (into, _) in zip(layers, layers[1:], widths, widths[1:]):
         if out != into:
-            raise FileError(f"{where}: {before} gives {out} numbers a node, but {after} takes "
+            raise FileError(f"{where}: {before} gives {out} numbers per node, but {after} takes "
                             f"{into}; expected the same (layers that see several others at once, "
                             "as with jk='cat', and layers in another order than their names' are "
                             "not known here)")
@@ -207,10 +207,10 @@ def _between_linear_layers(where: str, model: str, modules: dict) -> Found:
         raise FileError(f"{where}: {len(linear)} linear layers beside the {len(layers)} of "
                         f"{MODELS[model].title}; expected two: input and output")
     hidden = modules[layers[0]][sign].shape[0]
-    ends = [taken(where, name, modules[name], LINEAR) for name in linear]
-    if ends[0]["weight"].shape[1] != hidden or ends[1]["weight"].shape[0] != hidden:
-        ends.reverse()
-    parameters = {f"{name}.{part}": value for name, end in zip(("input", "output"), ends)
+    linear_parts = [taken(where, name, modules[name], LINEAR) for name in linear]
+    if linear_parts[0]["weight"].shape[1] != hidden or linear_parts[1]["weight"].shape[0] != hidden:
+        linear_parts.reverse()
+    parameters = {f"{name}.{part}": value for name, end in zip(("input", "output"), linear_parts)
                   for part, value in end.items()}
     framework = next(iter(names))
     for number, name in enumerate(layers, 1):
@@ -221,10 +221,10 @@ def _between_linear_layers(where: str, model: str, modules: dict) -> Found:
             if parts.pop(extra).any():
                 raise FileError(f"{where}: {name}.{extra} is not zero; expected "
                                 f"{MODELS[model].title} layers without a {extra} ({extra}=False)")
-        found = taken(where, name, parts, names[framework])
-        parameters.update({f"conv{number}.{part}": value for part, value in found.items()})
-    shape = Shape(model, ends[0]["weight"].shape[0], ends[1]["weight"].shape[1], len(layers),
-                  hidden)
+        arrays = taken(where, name, parts, names[framework])
+        parameters.update({f"conv{number}.{part}": value for part, value in arrays.items()})
+    shape = Shape(model, linear_parts[0]["weight"].shape[0], linear_parts[1]["weight"].shape[1],
+                  len(layers), hidden)
     return Found(framework, shape, _fitted(where, shape, parameters))
 
 
@@ -241,17 +241,17 @@ def _ours(where: str, tensors: dict, linear_layers: int) -> Found:
     """A file with our own names."""
     convs = {name for name in tensors if re.fullmatch(r"conv\d+\.weight", name)}
     layers = len(convs)
-    ends = ("input.weight",
+    first_last = ("input.weight",
             "output.weight") if "input.weight" in tensors else ("conv1.weight",
                                                                 f"conv{layers}.weight")
     if not convs or not all(tensors.get(name, convs) is not convs and tensors[name].ndim == 2
-                            for name in {*ends, *convs}):
+                            for name in {*first_last, *convs}):
         raise FileError(f"{where}: layers are missing or have no two dimensions; expected "
                         "conv1.weight, conv2.weight and so on, and for "
                         f"{' and '.join(models_where('dense_ends'))} input.weight and "
                         "output.weight")
-    n_features, n_classes = tensors[ends[0]].shape[0], tensors[ends[1]].shape[1]
-    hidden = tensors[ends[0]].shape[1] if layers > 1 or ends[0] == "input.weight" else 1
+    n_features, n_classes = tensors[first_last[0]].shape[0], tensors[first_last[1]].shape[1]
+    hidden = tensors[first_last[0]].shape[1] if layers > 1 or first_last[0] == "input.weight" else 1
     shapes = [replace(shape, n_features=n_features, n_classes=n_classes, hidden=hidden)
               for shape in _shapes(layers, _linear_counts(tensors, layers, linear_layers))]
     shape = min(shapes,
@@ -280,8 +280,8 @@ def _fitted(where: str, shape: Shape, parameters: dict[str, np.ndarray]) -> dict
     specs = {spec.name: spec.shape for spec in parameter_specs(shape)}
     for name in sorted({*specs, *parameters}, key=natural):
         if name not in parameters or name not in specs or parameters[name].shape != specs[name]:
-            found = parameters[name].shape if name in parameters else "missing"
-            raise FileError(f"{where}: {name} is {found}; expected "
+            held = parameters[name].shape if name in parameters else "missing"
+            raise FileError(f"{where}: {name} is {held}; expected "
                             f"{specs.get(name, 'no such parameter')} in a {shape.model} of "
                             f"{shape.layers} layers and width {shape.hidden}")
     return {name: parameters[name] for name in specs}

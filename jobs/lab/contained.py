@@ -21,7 +21,7 @@ GRACE_SECONDS = 15
 
 
 class LabError(Exception):
-    """Something the user can mend."""
+    """Something the user can fix."""
 
 
 def system_call(name, *args):
@@ -105,6 +105,6 @@ def _guarded(function):
 
 
 def complain(error):
-    """Tell the user, and return the exit code of a user's mistake."""
+    """Tell the user, and return the exit code of a user's error."""
     print(f"jobs/lab/{os.path.basename(sys.argv[0])}: {error}", file=sys.stderr, flush=True)
     return 2

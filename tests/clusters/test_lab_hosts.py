@@ -82,7 +82,7 @@ def test_ranks_are_shared_out_evenly():
 
 
 def test_feature_parallelism_shares_memory_on_a_host_and_not_between_them(folder):
-    """mixgcn keeps the adjacency once a host, in a window of that host's ranks."""
+    """mixgcn keeps the adjacency once per host, in a window of that host's ranks."""
     args = ["hpcgcn", "train", "g.h5", "--hidden", "16", "--epochs", "8", "--method", "mixgcn"]
     done = lab("--hosts", 2, "--ranks", 3, "--", *args, "--name", "tcp-mixgcn", cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr

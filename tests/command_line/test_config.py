@@ -175,7 +175,7 @@ def test_another_method_keeps_what_was_chosen_and_drops_the_old_preset():
             and hash(config) == hash(config.replace()))
 
 
-def test_settings_travel_between_ranks():
+def test_settings_can_be_sent_between_ranks():
     config = Config(method="varco", codec="nodes")
     assert pickle.loads(pickle.dumps(config)) == config == copy.deepcopy(config)
 

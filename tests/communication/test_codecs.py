@@ -87,7 +87,7 @@ def test_quantised_rows_stay_within_a_step(reference, width, bits, nearest, wide
     x = np.random.default_rng(bits).standard_normal((20, width)).astype(reference.dtype) * 3
     out = round_trip(reference, make_codec("bits", nearest=nearest, wide_parameters=wide), x, bits)
     span = x.max(1) - x.min(1)
-    # bf16 keeps 8 bits of zero point and step: each may be off by 1/128 of itself, on top of one
+    # bf16 keeps 8 bits of offset and scale: each may be off by 1/128 of itself, on top of one
     # step (or half a cell).
     slack = 1e-5 if wide else 1 / 64
     allowed = (span / 2 ** bits / 2 if nearest
@@ -169,7 +169,7 @@ def test_nodes_are_chosen_by_id_alike_for_all_layers_and_receivers():
     assert not np.array_equal(many.host_ids[codec.chosen(many, 4, Draw(0, 3, 1))], chosen)
 
 
-def test_nodes_that_do_not_travel_arrive_as_zeros():
+def test_nodes_that_are_not_sent_arrive_as_zeros():
     backend, x, rows = ReferenceBackend(np.float64), np.ones((500, 3)), rows_of(500)
     out = round_trip(backend, make_codec("nodes"), x, 5, DRAW, rows)
     chosen = NodesCodec().chosen(rows, 5, DRAW)

@@ -83,7 +83,7 @@ def test_equal_lengths_use_the_same_buffers_and_requests(comm, runtime):
 
 
 def test_the_backend_hears_of_each_message_in_order(comm, runtime):
-    """On a device these calls copy: each exactly once a message, before and after MPI."""
+    """On a device these calls copy: each exactly once per message, before and after MPI."""
     backend = Watched()
     channel = Channel(runtime, backend, [comm.rank])
     for _ in range(2):

@@ -99,7 +99,7 @@ def test_pieces_arrive_in_any_order_of_waiting(comm, narrow, runtime, hosts_know
             exchange.start(epoch)
             runtime.progress()
         total = np.full(1000, comm.rank + epoch, np.float64)
-        runtime.sum_in_place(total)                       # halo rows are held back meanwhile
+        runtime.sum_in_place(total)                       # halo rows are held back
         assert (total == sum(range(comm.size)) + epoch * comm.size).all() or comm.size == 1
         for k in rng.permutation(N_EXCHANGES):
             exchanges[k].transfer.wait()

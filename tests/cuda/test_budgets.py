@@ -81,7 +81,7 @@ def operations(b):
     indptr = np.arange(0, 8 * ROWS + 1, 8, dtype=np.int64)
     indices = np.random.default_rng(1).integers(0, ROWS, 8 * ROWS).astype(np.int32)
     short = b.csr(indptr, indices, ROWS)
-    long = b.csr(indptr[::16] * 1, indices, ROWS)           # 128 entries a row
+    long = b.csr(indptr[::16] * 1, indices, ROWS)           # 128 entries per row
     vector = [put(numbers(WIDTH, seed=k)) for k in range(6)]
     xhat, rstd = put(numbers(ROWS, WIDTH)), put(np.abs(numbers(ROWS)))
     coded = b.zeros((ROWS * (8 + WIDTH),), np.uint8)

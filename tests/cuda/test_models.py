@@ -10,7 +10,7 @@ CASES = {
     "gcnii": ({"model": "gcnii", "layers": 4}, {}),
     "resgcn": ({"model": "resgcn", "layers": 4}, {}),
     "sparse features": ({"model": "gcn"}, {"sparse": True}),
-    "many labels a node": ({"model": "sage"}, {"multilabel": True}),
+    "many labels per node": ({"model": "sage"}, {"multilabel": True}),
     "a directed graph": ({"model": "sage"}, {"directed": True}),
     "rows stored in bf16": ({"model": "sage", "precision": "bf16"}, {}),
     "a clipped gradient": ({"model": "sage", "clip": 0.1}, {}),

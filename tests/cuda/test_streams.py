@@ -66,7 +66,7 @@ def mpi_writes(message, values):
 def test_mpi_sends_what_the_last_kernel_wrote(backend):
     message = backend.message(NBYTES)
     index = backend.from_host(np.arange(ROWS, dtype=np.int32)[::-1].copy())
-    for seed in range(3):  # the buffer is reused: yesterday's contents must not travel
+    for seed in range(3):  # the buffer is reused: earlier contents must not be sent
         values = rows(seed)
         backend.gather_rows(backend.from_host(values), index, as_rows(message))
         backend.before_send(message, NBYTES)

@@ -136,7 +136,7 @@ def test_any_split_can_be_read(tmp_path):
 
 
 def test_a_rank_reads_only_its_slices(tmp_path, monkeypatch):
-    """No read of a dataset with a row a node or edge is larger than what the part holds of it."""
+    """No read of a dataset with one row per node or edge is larger than the part's share."""
     graph = random_graph(n_nodes=400, n_edges=3000)
     parts = np.arange(400) * 8 // 400
     write_partition(tmp_path / "p.h5", graph, parts, settings={})

@@ -44,7 +44,7 @@ def decode(arena, data, n, width, bits, wide):
 
 
 def header_of(data, n, wide):
-    """The zero points and steps in coded bytes."""
+    """The offsets and scales in coded bytes."""
     header = data[:n * (8 if wide else 4)].copy()
     return (header.view(np.float32) if wide else from_bf16(header.view(np.uint16))).reshape(n, 2).T
 

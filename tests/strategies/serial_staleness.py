@@ -55,7 +55,7 @@ class Rules:
     gamma_gradients: float = 0.0
     correct: bool = False
     silent: bool = False                 # nothing is ever sent
-    narrow_too: bool = True              # are hops stale at which h W travels?
+    narrow_too: bool = True              # are hops stale at which h W is sent?
 
     def in_time(self, epoch: int, stale: bool) -> bool:
         """Are this epoch's own messages used?"""
@@ -96,7 +96,7 @@ class Serial:
                         for name, w in self.weights.items()}
         self.step = 0
 
-    # -- what travels ------------------------------------------------------------------------------
+    # -- what is sent ------------------------------------------------------------------------------
     def exchange(self, kind: str, layer: int, epoch: int, pairs: dict, stale: bool,
                  gamma: float) -> dict:
         """pairs {(from, to): rows}: sent now; returned is what the receiver uses now."""
@@ -149,7 +149,7 @@ class Serial:
         return (bits >= threshold) * float(np.float32(65536 / (65536 - threshold)))
 
     def narrows(self, layer: int) -> bool:
-        """The narrow side travels: h W if W makes rows narrower, h otherwise."""
+        """The narrow side is sent: h W if W makes rows narrower, h otherwise."""
         w = self.weights[f"conv{layer}.weight"]
         return w.shape[1] < w.shape[0]
 

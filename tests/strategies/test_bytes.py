@@ -76,7 +76,7 @@ def test_columns_by_exchange_add_up(runs, halo_rows):
         first["bytes_backward_2"]) == halo_rows * CLASSES * 4
 
 
-def test_the_narrow_side_travels(runs, halo_rows):
+def test_the_narrow_side_is_sent(runs, halo_rows):
     assert set(column(runs["narrow"], "bytes_sent")) == {2 * halo_rows * CLASSES * 4}
     assert set(column(runs["deep"], "bytes_sent")) == {3 * 2 * halo_rows * HIDDEN * 4}
 

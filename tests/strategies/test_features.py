@@ -103,7 +103,7 @@ def test_bytes_are_those_of_the_formula(n_ranks, sources, tmp_path):
 
 
 def test_fewer_bytes_than_parts_exactly_where_the_crossover_says(tmp_path):
-    """Partitioning sends M rows a hop and direction, transposes 2 N (P - 1) / P."""
+    """Partitioning sends M rows per hop and direction, transposes 2 N (P - 1) / P."""
     n_ranks, made = 4, {"dense": generate_sbm(200, 40, 12, CLASSES, seed=0),
                         "grid": generate_grid(400, 4, 12, CLASSES, seed=0)}
     jobs = []
@@ -149,7 +149,7 @@ def test_aggregation_is_balanced_where_parts_are_not(tmp_path):
     assert sum(work["mixgcn"]) == sum(work["mixgcn-moa"]) == both_ways
     read_by_loss = int((np.diff(graph.indptr) + 1)[graph.split[0] == TRAIN].sum())
     assert sum(work["overlap"]) == 2 * (entries * 10 + read_by_loss
-                                        * CLASSES), "the last hop: only what the loss looks at"
+                                        * CLASSES), "the last hop: only rows of the loss"
     assert work["mixgcn"] == [2 * entries * (a + b)
                               for a, b in zip(slice_widths(10, 4), slice_widths(CLASSES, 4))]
     mean_width = (10 + CLASSES) / 2 / n_ranks

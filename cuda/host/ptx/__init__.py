@@ -2,7 +2,7 @@
 
     kernel(path, name)                      a kernel of a PTX file, translated
     run(kernel, grid, block, ...)           one launch on host memory
-    counting(counter)                       count requests, sectors and wavefronts meanwhile
+    counting(counter)                       count requests, sectors and wavefronts in it
 
 Every thread has a program counter of its own; a step runs one basic block for all threads that are
 there. Barriers and shuffles are meetings. What a device would do with undefined results is an error

@@ -18,7 +18,7 @@ _counter = None
 
 @contextlib.contextmanager
 def counting(counter):
-    """Let `counter` see every access of the launches meanwhile."""
+    """Let `counter` see every access of the launches in a block."""
     global _counter
     _counter, before = counter, _counter
     try:

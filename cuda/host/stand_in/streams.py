@@ -115,7 +115,7 @@ class Event:
     def done(self) -> bool:
         """An answer without waiting.
 
-        A device works on meanwhile: the first answer of a recording is no, whoever asks again finds
+        A device goes on working: the first answer of a recording is no, whoever asks again finds
         it done.
         """
         ticket = self._ticket

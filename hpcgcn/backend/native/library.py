@@ -64,13 +64,13 @@ def levels() -> list[str]:
 def choose_level(isa: str | None = None) -> str:
     """The level asked for by argument or HPCGCN_ISA, else the best one; refuses what this CPU
     cannot run."""
-    wanted = isa or os.environ.get("HPCGCN_ISA")
-    if not wanted:
+    level = isa or os.environ.get("HPCGCN_ISA")
+    if not level:
         return levels()[0]
-    if wanted not in LEVELS:
-        raise ConfigError(f"HPCGCN_ISA={wanted} is not a level: use one of {', '.join(LEVELS)}, "
+    if level not in LEVELS:
+        raise ConfigError(f"HPCGCN_ISA={level} is not a level: use one of {', '.join(LEVELS)}, "
                           "or unset it")
-    if wanted not in levels():
-        raise BackendError(f"this CPU cannot run HPCGCN_ISA={wanted}: use one of "
+    if level not in levels():
+        raise BackendError(f"this CPU cannot run HPCGCN_ISA={level}: use one of "
                            f"{', '.join(levels())}, or unset it")
-    return wanted
+    return level

@@ -87,7 +87,7 @@ class Architecture:
                               f"leave it 0")
 
     def is_linear(self, layer: int) -> bool:
-        """Is graph layer `layer` a plain linear one, that does not look at neighbours?"""
+        """Is graph layer `layer` a plain linear one, without aggregation?"""
         return False
 
     def specs(self) -> list[Spec]:
@@ -129,6 +129,6 @@ def norm_specs(number: int, width: int) -> list[Spec]:
 
 
 def dense_specs(name: str, d_in: int, d_out: int) -> list[Spec]:
-    """The parameters of a linear layer that does not look at neighbours."""
+    """The parameters of a linear layer, which does not aggregate."""
     return [Spec(f"{name}.weight", (d_in, d_out), group="dense"),
             Spec(f"{name}.bias", (d_out,), 0.0, "dense")]

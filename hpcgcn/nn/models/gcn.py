@@ -25,7 +25,7 @@ class GCN(Architecture):
         super().check()
         if self.shape.linear_layers >= self.shape.layers:
             raise ConfigError(f"linear_layers = {self.shape.linear_layers} leaves no layer that "
-                              f"looks at neighbours: less than layers = {self.shape.layers}")
+                              f"aggregates: less than layers = {self.shape.layers}")
 
     def width(self, layer: int) -> int:
         """Width of the output of layer l; 0 is the input."""

@@ -126,7 +126,7 @@ class HostAggregations(Aggregations):
 
         def of_columns(hop: int, direction: str) -> Policy:
             """More ranks than columns: a rank without any has nothing to code."""
-            width = next(found.source.width for found in columns.hops if found.number == hop)
+            width = next(other.source.width for other in columns.hops if other.number == hop)
             return policies(hop, direction) if width else plain_policy()
 
         self.columns = HaloAggregations(groups.across, backend, graph.host, columns, of_columns,
@@ -175,7 +175,7 @@ class HostAggregations(Aggregations):
                 route.in_stream += groups.number * (groups.n_hosts + 1)
 
     def _for_loss(self) -> list[int]:
-        """The blocks of rows that the loss looks at."""
+        """The blocks of rows that are in the loss."""
         inside, outside = self.columns.matrices.n_train
         first = self.columns.matrices.n_interior
         rows = map(self.layout.host_rows, range(self.layout.n_blocks))

@@ -14,9 +14,9 @@ class HostGroups:
         counts = Counter(runtime.hosts)
         self.n_hosts, self.per_host = len(counts), counts[0]
         if len(set(counts.values())) > 1:
-            found = ", ".join(str(counts[host]) for host in range(self.n_hosts))
+            held = ", ".join(str(counts[host]) for host in range(self.n_hosts))
             raise ConfigError(f"parallel = 'hosts' needs equally many ranks on every host, and "
-                              f"there are {found}: start them with mpirun --map-by "
+                              f"there are {held}: start them with mpirun --map-by "
                               f"ppr:{min(counts.values())}:node, or declare groups of ranks with "
                               "--ranks-per-host")
         self.host = runtime.hosts[runtime.rank]

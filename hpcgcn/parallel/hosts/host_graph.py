@@ -132,19 +132,19 @@ class _Moves:
             theirs = graph.host.order[rows_of(graph.bounds, rank, groups.per_host)]
             here = (theirs >= runs[mine]) & (theirs < runs[mine + 1])
             self.sends.append(theirs[here] - runs[mine])
-            wanted = graph.host.order[graph.rows]
-            there = (wanted >= runs[rank]) & (wanted < runs[rank + 1])
+            positions = graph.host.order[graph.rows]
+            there = (positions >= runs[rank]) & (positions < runs[rank + 1])
             self.receives.append(np.flatnonzero(there))
         self.n_rows = graph.n_owned
 
     def rows(self, array: np.ndarray) -> np.ndarray:
         """Rows of the array that every rank has of its run."""
         array = np.ascontiguousarray(array)
-        found = [np.empty((len(to), *array.shape[1:]), array.dtype) for to in self.receives]
-        large.exchange(self.comm, list(zip(found, range(len(found)))),
+        received = [np.empty((len(to), *array.shape[1:]), array.dtype) for to in self.receives]
+        large.exchange(self.comm, list(zip(received, range(len(received)))),
                        [(array[rows], rank) for rank, rows in enumerate(self.sends)])
         moved = np.empty((self.n_rows, *array.shape[1:]), array.dtype)
-        for to, rows in zip(self.receives, found):
+        for to, rows in zip(self.receives, received):
             moved[to] = rows
         return moved
 
@@ -162,11 +162,11 @@ class _Moves:
     def _entries(self, taken: list[SparseRows], name: str, lengths, indptr) -> np.ndarray:
         """The entries of sparse rows, of the lengths that are known already."""
         arrays = [np.ascontiguousarray(getattr(rows, name)) for rows in taken]
-        found = [np.empty(int(lengths[to].sum()), arrays[0].dtype) for to in self.receives]
-        large.exchange(self.comm, list(zip(found, range(len(found)))),
+        received = [np.empty(int(lengths[to].sum()), arrays[0].dtype) for to in self.receives]
+        large.exchange(self.comm, list(zip(received, range(len(received)))),
                        list(zip(arrays, range(len(arrays)))))
         moved = np.empty(int(indptr[-1]), arrays[0].dtype)
-        for to, entries in zip(self.receives, found):
+        for to, entries in zip(self.receives, received):
             places = np.repeat(indptr[to] - np.cumsum(lengths[to]) + lengths[to], lengths[to])
             moved[places + np.arange(len(places))] = entries
         return moved

@@ -14,16 +14,16 @@ import numpy as np
 from hpcgcn.exchange.codecs import Rows as MessageRows
 from hpcgcn.parallel.features.layout import Layout
 
-BLOCKS = 4                           # of the interior and of the boundary: one travels meanwhile
+BLOCKS = 4                           # of the interior and of the boundary: they overlap
 LEAST_ROWS = 64                      # per rank and block
 
 
-def cut_blocks(n_interior: int, n_rows: int, ends: list[int], ranks: int) -> np.ndarray:
-    """Where blocks begin, and the end of the last one; blocks do not go across `ends`."""
+def cut_blocks(n_interior: int, n_rows: int, limits: list[int], ranks: int) -> np.ndarray:
+    """Where blocks begin, and the end of the last one; blocks do not go across `limits`."""
     bounds = [0]
     for start, stop in ((0, n_interior), (n_interior, n_rows)):
         size = max(-(-(stop - start) // BLOCKS), LEAST_ROWS * ranks)
-        inside = sorted({start, stop, *(end for end in ends if start < end < stop)})
+        inside = sorted({start, stop, *(end for end in limits if start < end < stop)})
         for first, last in zip(inside, inside[1:]):
             bounds += [min(at + size, last) for at in range(first, last, size)]
     return np.array(bounds, np.int64)

@@ -25,13 +25,13 @@ def share_object(comm, thing, own) -> tuple[Any, Any]:
         _Pickler(own, written, buffers).dump(thing)
     parts = [np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers]
     pickled, sizes = comm.bcast((written.getvalue(), [len(part) for part in parts]))
-    ends = np.cumsum([0] + [-(-size // ALIGNMENT) * ALIGNMENT for size in sizes])
-    n_bytes = int(ends[-1]) + ALIGNMENT
+    starts = np.cumsum([0] + [-(-size // ALIGNMENT) * ALIGNMENT for size in sizes])
+    n_bytes = int(starts[-1]) + ALIGNMENT
     window = MPI.Win.Allocate_shared(n_bytes if comm.rank == 0 else 0, 1, comm=comm)
     memory = np.frombuffer(window.Shared_query(0)[0],        # type: ignore[call-overload]
                            np.uint8, count=n_bytes)
     first = -memory.ctypes.data % ALIGNMENT
-    places = [memory[first + at:first + at + size] for at, size in zip(ends, sizes)]
+    places = [memory[first + at:first + at + size] for at, size in zip(starts, sizes)]
     window.Fence()
     for place, part in zip(places, parts):
         place[:] = part

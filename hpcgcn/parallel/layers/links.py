@@ -11,7 +11,7 @@ from hpcgcn.exchange.codecs import Rows as MessageRows
 from hpcgcn.exchange.exchange import Exchange
 from hpcgcn.exchange.types import Policy, Route
 
-SLOTS = 2                            # one chunk leaves or arrives while the next one is worked on
+SLOTS = 2                            # the transfer of a chunk overlaps with work on the next
 
 
 class NoLink:

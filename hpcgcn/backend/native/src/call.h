@@ -31,7 +31,7 @@ extern const operation hpcgcn_operations_plain[];
 extern const operation hpcgcn_operations_avx2[];
 extern const operation hpcgcn_operations_avx512[];
 
-/* Refuse the call: a mistake of the program must not become a stray write. */
+/* Refuse the call: an error of the program must not become a stray write. */
 #define REQUIRE(condition, message)         \
     do {                                    \
         if (!(condition)) {                 \

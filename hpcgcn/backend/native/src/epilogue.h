@@ -44,7 +44,7 @@ static void run_dropout(call *c)
     const int64_t width = a[3].integer, n = a[4].integer;
     const dropping d = take_dropping(a + 5);
     REQUIRE(a[1].bytes == n * width * 4 && a[2].bytes == n * width * 4, "x and out must have the same shape");
-    REQUIRE(a[9].bytes == n * 8, "ids must have one number a row");
+    REQUIRE(a[9].bytes == n * 8, "ids must have one number per row");
     const int team = team_size(a[0].integer, n * width);
     PARALLEL_FOR(team)
     for (int64_t row = 0; row < n; row++)
@@ -85,7 +85,7 @@ static void run_epilogue_forward(call *c)
     REQUIRE(!bias || a[3].bytes == row_bytes, "bias must be as wide as y");
     REQUIRE(!gamma || (a[4].bytes == row_bytes && a[5].bytes == row_bytes), "gamma and beta must be as wide as y");
     REQUIRE(!gamma || (a[6].bytes == n * row_bytes && a[7].bytes == n * 4), "xhat and rstd must have y's rows");
-    REQUIRE(!d.threshold || a[14].bytes == n * 8, "ids must have one number a row");
+    REQUIRE(!d.threshold || a[14].bytes == n * 8, "ids must have one number per row");
     REQUIRE(d.first_column >= 0, "first_column must not be negative");
     const int team = team_size(a[0].integer, n * width);
     PARALLEL_FOR(team)

@@ -72,7 +72,7 @@ static void run_sparse_dropout(call *c)
     const int64_t n_rows = a[1].bytes / 8 - 1;
     REQUIRE(0 <= start && start <= stop && stop <= n_rows, "rows out of range");
     REQUIRE(a[4].bytes == a[2].bytes, "out must have weights of its own, one an entry");
-    REQUIRE(!threshold || a[9].bytes == n_rows * 8, "ids must have one number a row");
+    REQUIRE(!threshold || a[9].bytes == n_rows * 8, "ids must have one number per row");
     const int team = team_size(a[0].integer, (indptr[stop] - indptr[start]) * 4);
 #pragma omp parallel for schedule(dynamic, 256) num_threads(team) if (team > 1)
     for (int64_t row = start; row < stop; row++)
