@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.timeout(600)  # one compilation of everything, before the first test
+# One compilation of everything, before the first test.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 pytest.importorskip("cupy", reason="cupy is not installed: pip install 'hpcgcn[cuda-test]'")
 

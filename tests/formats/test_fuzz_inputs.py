@@ -58,6 +58,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 def test_damaged_inputs_are_used_or_refused(tmp_path):
     from_kinds = subprocess.run(
         [
@@ -90,6 +91,7 @@ def test_damaged_inputs_are_used_or_refused(tmp_path):
     assert not {name for name in set(os.listdir("/dev/shm")) - before if name.startswith("hpcgcn")}
 
 
+@pytest.mark.slow
 def test_every_way_to_end_is_noticed(tmp_path):
     """The watch itself: a stand-in for the inputs ends in each way at its own number."""
     outside = tmp_path / "outside"
@@ -114,6 +116,7 @@ def test_every_way_to_end_is_noticed(tmp_path):
     assert not outside.exists()
 
 
+@pytest.mark.slow
 def test_a_case_is_the_same_each_time(tmp_path):
     """HDF5 leaves some bytes of its files to chance, so there the changes are compared."""
     script = (f"import sys; sys.path.insert(0, {str(BENCHMARKS)!r})\nimport fuzz_inputs; from fuzz "

@@ -517,6 +517,7 @@ def test_older_checkpoints_have_no_checksums(sound, tmp_path):
     assert checkpoint.newest(str(path.parents[1])) == str(path.parent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_damaged_metadata_is_refused_or_harmless(kind, sound, tmp_path, capsys):
     """Without a trailer: no death, no loop, no exception; what is sound can be read."""

@@ -154,6 +154,7 @@ def test_torch_whose_loader_can_be_deceived_is_not_used(tmp_path, capsys, monkey
 
 
 # -- bombs and headers -----------------------------------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [b"0,1\n", b"\n", b" "])
 def test_gzip_bombs(tmp_path, capsys, text):
     packer = zlib.compressobj(9, wbits=31)

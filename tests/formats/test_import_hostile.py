@@ -261,6 +261,7 @@ def test_an_interrupted_import_leaves_nothing(tmp_path, monkeypatch):
     assert [p.name for p in tmp_path.iterdir()] == ["edges.csv"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format_name", [*FOLDERS, *FILES])
 def test_changed_bytes_never_end_in_a_traceback(tmp_path, capsys, format_name):
     """Files with a few bytes changed are imported or refused with one message; nothing else, and
