@@ -16,7 +16,8 @@ def examine() -> list[dict]:
 
     BLAS comes before the native backend, which limits its threads.
     """
-    return [_python(), *_libraries(), _mpi(), _cores(), _blas(), _native(), _cuda(), _cuda_aware()]
+    return [_python(), *_libraries(), _mpi(), _cores(), _blas(), _native(), _cuda(), _cuda_aware(),
+            _gpu_sharing()]
 
 
 def _python() -> dict:
@@ -95,16 +96,33 @@ def _cuda() -> dict:
 
 
 def _cuda_aware() -> dict:
-    """What the library says of itself; `--mpi cuda-aware` tests it for real at start."""
-    for variable in ("MPICH_GPU_SUPPORT_ENABLED", "MV2_USE_CUDA"):
-        if os.environ.get(variable) == "1":
-            return _row("CUDA-aware MPI", True, f"{variable}=1")
-    import shutil
-    import subprocess
-    if shutil.which("ompi_info"):
-        found = subprocess.run(["ompi_info", "--parsable", "--all"], capture_output=True, text=True,
-                               timeout=30).stdout
-        if "mpi_built_with_cuda_support:value:true" in found:
-            return _row("CUDA-aware MPI", True, "Open MPI was built with CUDA support")
-    return _row("CUDA-aware MPI", False,
-                "not announced by this MPI: messages go through host memory")
+    """What the library says of itself; `--mpi cuda-aware` and `auto` test it for real at start."""
+    from hpcgcn.backend.cuda_aware import announced
+    try:
+        says = announced()
+    except Exception as error:  # noqa: BLE001 - no MPI, or one that cannot be asked
+        return _row("GPU messages", False, f"the MPI library cannot be asked ({error})")
+    if says:
+        return _row("GPU messages", True, "this MPI says that it takes device memory: --mpi auto")
+    return _row("GPU messages", False, "through host memory: this MPI "
+                + ("cannot be asked whether it takes device memory" if says is None
+                   else "was built without CUDA support"))
+
+
+def _gpu_sharing() -> dict:
+    """Ranks of this host beside its GPUs, and the threads that MPI would be asked for."""
+    from hpcgcn.backend.cuda_device import load_cupy
+    from hpcgcn.errors import BackendError
+    from hpcgcn.mpi.launcher import launched_local_rank, launched_size
+    rank, launched = launched_local_rank(), launched_size()
+    who = ("no launcher: --backend cuda takes device 0" if rank is None
+           else f"local rank {rank} of a job of {launched[1] if launched else '?'} ranks")
+    try:
+        n_devices = load_cupy().cuda.runtime.getDeviceCount()
+    except BackendError:
+        return _row("GPU per rank", False, f"no GPU; {who}")
+    device = f", device {rank % n_devices} of {n_devices}" if rank is not None else ""
+    shared = rank is not None and rank >= n_devices
+    return _row("GPU per rank", not shared,
+                f"{who}{device}; MPI starts with thread level serialized"
+                + ("; MORE RANKS THAN GPUs: start one rank per GPU" if shared else ""))

@@ -54,6 +54,7 @@ class Backend(abc.ABC):
     dtype: np.dtype
     # A block of rows should stay in a core's cache from its aggregation through its update.
     block_bytes = 1 << 20
+    sends_device_memory = False          # does MPI read and write messages on the device?
 
     def check_ranks(self, comm, job_rank: int):
         """Check what only ranks together can: devices that are shared, messages that reach them.

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hpcgcn import philox
-from hpcgcn.backend import cuda_device, cuda_sparse
+from hpcgcn.backend import cuda_aware, cuda_device, cuda_sparse
 from hpcgcn.backend.base import Backend
 from hpcgcn.backend.cuda_kernels import (
     BLOCK,
@@ -28,6 +28,7 @@ from hpcgcn.backend.cuda_kernels import (
 )
 from hpcgcn.backend.cuda_messages import CudaMessage
 from hpcgcn.backend.cuda_uploads import Uploads
+from hpcgcn.errors import BackendError
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ class CudaBackend(Backend):
         self.compute = self.cupy.cuda.Stream(non_blocking=True)
         self.communication = self.cupy.cuda.Stream(non_blocking=True)
         self.compute.use()
-        self.cuda_aware = mpi == "cuda-aware"
+        self._mpi, self.sends_device_memory = mpi, mpi == "cuda-aware"
         self.kernels = Kernels(self.cupy, 10 * self.properties["major"]
                                + self.properties["minor"])
         self._uploads = Uploads(self.cupy)
@@ -67,8 +68,19 @@ class CudaBackend(Backend):
         if comm.rank == 0 and cuda_device.uses_stand_in():
             log.warning("%s=1: NO GPU IS USED, its kernels are emulated on the CPU",
                         cuda_device.STAND_IN)
-        if self.cuda_aware:
-            cuda_device.check_cuda_aware(comm, self.cupy, self.compute)
+        if self._mpi != "staged":
+            self._choose_messages(comm)
+
+    def _choose_messages(self, comm):
+        problem = cuda_aware.find_problem(comm, self.cupy, self.compute, self._mpi == "auto")
+        self.sends_device_memory = not problem
+        if problem and self._mpi == "cuda-aware":
+            raise BackendError(f"--mpi cuda-aware: {problem}. Use an MPI library built with CUDA "
+                               "support (and its switch, such as MPICH_GPU_SUPPORT_ENABLED=1), or "
+                               "leave the default --mpi staged")
+        if comm.rank == 0 and self._mpi == "auto":
+            log.info("messages %s", f"go through host memory: {problem}" if problem
+                     else "are sent from device memory")
 
     def describe(self) -> dict:
         pool = self.cupy.get_default_memory_pool()
@@ -76,7 +88,7 @@ class CudaBackend(Backend):
                  "device_name": self.properties["name"].decode(),
                  "device_uuid": self.properties["uuid"].hex(), "cupy": self.cupy.__version__,
                  "compute_capability": f"{self.properties['major']}.{self.properties['minor']}",
-                 "messages": "cuda-aware" if self.cuda_aware else "staged",
+                 "messages": "cuda-aware" if self.sends_device_memory else "staged",
                  "device_memory_mib": self.properties["totalGlobalMem"] >> 20,
                  "pool_used_mib": pool.used_bytes() >> 20,
                  "pool_held_mib": pool.total_bytes() >> 20}
@@ -159,7 +171,8 @@ class CudaBackend(Backend):
 
     # -- messages ----------------------------------------------------------------------------------
     def message(self, nbytes):
-        return CudaMessage(self.cupy, nbytes, not self.cuda_aware, self.zeros((nbytes,), np.uint8))
+        return CudaMessage(self.cupy, nbytes, not self.sends_device_memory,
+                           self.zeros((nbytes,), np.uint8))
 
     def before_send(self, message, nbytes):
         message.before_send(nbytes, self.compute, self.communication)

@@ -4,15 +4,12 @@ CUDA-aware MPI."""
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib.util
 import logging
 import os
 import sys
 import warnings
 from pathlib import Path
-
-import numpy as np
 
 from hpcgcn.errors import BackendError
 
@@ -75,6 +72,17 @@ def _load_stand_in():
     return module
 
 
+def use_device(local_rank: int):
+    """Make the device of a local rank the current one, with a context, before MPI starts.
+
+    Says nothing of what is wrong: all ranks do that together, when they make their backends.
+    """
+    with contextlib.suppress(BackendError):
+        cupy = load_cupy()
+        cupy.cuda.Device(local_rank % cupy.cuda.runtime.getDeviceCount()).use()
+        cupy.cuda.runtime.free(0)                # the first call of the runtime makes the context
+
+
 def warn_if_shared(comm, job_rank: int, uuid: bytes):
     """Warn, on rank 0, if two ranks compute on one GPU. Collective; job_rank: to name this rank."""
     ranks: dict[bytes, list[int]] = {}
@@ -100,45 +108,3 @@ def explain_out_of_memory(cupy, n_bytes: int):
                            f"{free / 2**20:.1f} of {total / 2**20:.1f} MiB are free. What helps: "
                            "more ranks (each holds a smaller part), --precision bf16, a smaller "
                            "--hidden, fewer layers") from None
-
-
-# -- CUDA-aware MPI --------------------------------------------------------------------------------
-def check_cuda_aware(comm, cupy, stream):
-    """Send device memory round the ranks and check that it arrives.
-
-    Collective; BackendError on all ranks if not.
-    """
-    problem = "" if uses_stand_in() else _library_says_no()
-    if not problem:
-        problem = _try_ring(comm, cupy, stream)
-    problems = [p for p in comm.allgather(problem) if p]
-    if problems:
-        raise BackendError(f"--mpi cuda-aware: {problems[0]}. Use an MPI library built with CUDA "
-                           "support (and its switch, such as MPICH_GPU_SUPPORT_ENABLED=1), or "
-                           "leave the default --mpi staged")
-
-
-def _library_says_no() -> str:
-    """Ask Open MPI, which would otherwise crash on a device pointer; "" if it can, or if the
-    library cannot be asked."""
-    from mpi4py import MPI
-    query = getattr(ctypes.CDLL(MPI.__file__), "MPIX_Query_cuda_support", None)
-    if query is not None and not query():
-        return (f"this MPI library ({MPI.Get_library_version().split(',')[0].strip()}) was built "
-                "without CUDA support")
-    return ""
-
-
-def _try_ring(comm, cupy, stream) -> str:
-    n = 1 << 16                                  # beyond the eager limit of the usual transports
-    sent = cupy.asarray(np.full(n, comm.rank, np.int32))
-    received = cupy.asarray(np.full(n, -1, np.int32))
-    stream.synchronize()                         # both are in place before MPI reads
-    before, after = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
-    if comm.rank == 0:
-        log.warning("testing CUDA-aware MPI (a crash here means: use --mpi staged)")
-    try:
-        comm.Sendrecv(sent, after, 77, received, before, 77)
-    except Exception as error:  # noqa: BLE001 - libraries differ in what they raise; all mean no
-        return f"sending device memory failed ({type(error).__name__}: {error})"
-    return "" if (received.get() == before).all() else "device memory arrived with wrong contents"

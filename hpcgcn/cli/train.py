@@ -27,6 +27,9 @@ def run(args) -> int:
     from hpcgcn.mpi.world import run_ranks
     if not getattr(args, "quiet", False):
         _announce()
+    if getattr(args, "backend", None) == "cuda":
+        from hpcgcn.train.gpu import prepare_gpu
+        prepare_gpu()
     limit = FIELDS["stall_timeout"]
     try:
         seconds = checked(limit, getattr(args, "stall_timeout", limit.default), "the command line")

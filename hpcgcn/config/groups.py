@@ -152,8 +152,9 @@ class MachineSettings(SettingsGroup):
                            high=4096)
     ranks_per_host: int = setting(0, "count so many ranks in a row as one host; 0: hosts as MPI "
                                      "finds them (ranks that share memory)", low=0)
-    mpi: str = setting("staged", "cuda: messages through host memory, or MPI reads device memory",
-                       choices=("staged", "cuda-aware"))
+    mpi: str = setting("staged", "cuda: messages through host memory, or MPI reads device memory "
+                       "(cuda-aware); auto: where the MPI library says it can and a test passes",
+                       choices=("staged", "cuda-aware", "auto"))
 
 
 @dataclass(frozen=True)

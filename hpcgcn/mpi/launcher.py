@@ -19,6 +19,9 @@ RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID
 _SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "PALS_SIZE")
 # Slurm sets this in steps that srun started, not in batch scripts.
 _STEP_SIZE = "SLURM_STEP_NUM_TASKS"
+# What they call the number of a process on its host.
+_LOCAL_RANKS = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK",
+                "PALS_LOCAL_RANKID", "SLURM_LOCALID")
 # Ranks on this host alone: a lower bound.
 _LOCAL_SIZES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 
@@ -26,6 +29,12 @@ _LOCAL_SIZES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 def launched_rank(environment: Mapping[str, str] = os.environ) -> str | None:
     """The rank of this process as its launcher says, or None without a launcher."""
     return next((environment[name] for name in RANK_VARIABLES if name in environment), None)
+
+
+def launched_local_rank(environment: Mapping[str, str] = os.environ) -> int | None:
+    """The number of this process among those of its host, or None if no launcher says."""
+    return next((int(environment[name]) for name in _LOCAL_RANKS
+                 if environment.get(name, "").isdecimal()), None)
 
 
 def launched_size(environment: Mapping[str, str] = os.environ) -> tuple[str, int] | None:

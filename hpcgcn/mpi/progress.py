@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 # Below the 64 KiB up to which MPI over TCP sends at once; longer ones wait for the receiver.
 PIECE_BYTES = 60 * 1024
 LOCAL_PIECE_BYTES = 1 << 20          # within a host: handling a piece costs more than moving it
+DEVICE_PIECE_BYTES = 4 << 20         # starting a copy from a device costs more than 60 KiB take
 MOST_PIECES = 4096                   # of one message
 LEAST_WINDOW, MOST_WINDOW = 1 << 17, 1 << 24
 WATCHED = 16                         # pieces of a message that are tested: they arrive in order
@@ -73,9 +74,11 @@ class Incoming:
     pieces: list[Piece]
 
 
-def cut(buffer, local: bool = False) -> list:
-    """A message in pieces; both ranks cut alike, because its size and their hosts decide."""
-    size = max(LOCAL_PIECE_BYTES if local else PIECE_BYTES, -(-len(buffer) // MOST_PIECES))
+def cut(buffer, local: bool = False, device: bool = False) -> list:
+    """A message in pieces; both ranks cut alike, because its size and their hosts decide, and
+    whether any rank of the job sends from a device."""
+    size = DEVICE_PIECE_BYTES if device else LOCAL_PIECE_BYTES if local else PIECE_BYTES
+    size = max(size, -(-len(buffer) // MOST_PIECES))
     return [buffer[at:at + size] for at in range(0, len(buffer), size)]
 
 
@@ -92,7 +95,7 @@ class Transfer:
         self.n_open = 0
         self.incoming: list[Incoming] = []
         for (data, peer, tag), ready in zip(receives, receivable or [always] * len(receives)):
-            parts = cut(data, local[peer])
+            parts = cut(data, local[peer], self.engine.device_memory)
             pieces = [Piece(self, comm.Recv_init(part, peer, tag)) for part in parts]
             for piece, successor in zip(pieces, pieces[WATCHED:]):
                 piece.successor = successor
@@ -101,7 +104,8 @@ class Transfer:
         # them all at once.
         turns = [(number, (peer - comm.rank) % comm.size, part, peer, tag, ready)
                  for (data, peer, tag), ready in zip(sends, sendable or [always] * len(sends))
-                 for number, part in enumerate(cut(data, local[peer]))]
+                 for number, part in enumerate(cut(data, local[peer],
+                                                   self.engine.device_memory))]
         self.sends = [Piece(self, comm.Send_init(part, peer, tag), len(part), None, ready)
                       for _, _, part, peer, tag, ready in sorted(turns, key=lambda turn: turn[:2])]
         self.n_pieces = len(self.sends) + sum(len(message.pieces) for message in self.incoming)
@@ -135,6 +139,7 @@ class ProgressEngine:
 
     def __init__(self, heartbeat: Heartbeat):
         self.heartbeat = heartbeat
+        self.device_memory = False              # does any rank send from a device?
         self.transfers: set[Transfer] = set()   # whose requests are not freed yet
         self.window = 8 * LEAST_WINDOW          # bytes that MPI gets before earlier ones are gone
         self._held_back: deque[Piece] = deque()     # what MPI has not got yet, in order

@@ -47,6 +47,16 @@ def world():
     return MPI.COMM_WORLD
 
 
+def ask_for_one_thread():
+    """Before MPI starts: only one thread at a time will call it.
+
+    By default mpi4py asks for any number, and Open MPI then leaves out UCX components that GPU
+    memory needs. The watchdog's abort is the one call from another thread, and its last.
+    """
+    import mpi4py
+    mpi4py.rc.thread_level = "serialized"
+
+
 def local_rank(comm) -> tuple[int, int]:
     """This rank's number on its host, and how many ranks of the job are there."""
     from mpi4py import MPI

@@ -63,6 +63,7 @@ def open_backend(strategy):
     with collective_errors(comm):
         backend.check_ranks(alike, comm.rank)
     alike.Free()
+    strategy.runtime.engine.device_memory = any(comm.allgather(backend.sends_device_memory))
     if note and comm.rank == 0:
         log.warning("%s", note)
     return backend

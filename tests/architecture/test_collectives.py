@@ -13,7 +13,8 @@ CALLS = {"gather", "allgather", "bcast", "scatter", "alltoall", "send", "recv", 
 COMMUNICATORS = ("comm", "node", "leaders", "stages", "world")
 # Where a communicator is called directly, how often, and why it stays small.
 SMALL = {
-    "backend/cuda_device.py": (3, "a device, a message or a few numbers per rank"),
+    "backend/cuda_aware.py": (2, "a truth value or a message per rank"),
+    "backend/cuda_device.py": (1, "a device per rank"),
     "mpi/halo.py": (1, "a count per pair of ranks"),
     "mpi/large.py": (6, "pieces, sizes and shapes"),
     "mpi/runtime.py": (3, "a host name or a number per rank"),
@@ -28,7 +29,7 @@ SMALL = {
     "train/accounting.py": (2, "names and costs of exchanges"),
     "train/exchange_errors.py": (1, "names of exchanges, two per hop"),
     "train/callback.py": (2, "a truth value or a message per rank"),
-    "train/run.py": (1, "the summary"),
+    "train/run.py": (2, "the summary, a truth value per rank"),
     "train/trainer.py": (2, "a host name and a count per rank"),
 }
 

@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "cli": {"config", "doctor", "exchange", "files", "formats", "graph", "info", "mpi", "nn",
             "parallel", "report", "train", "weights"},
     "config": {"backend", "exchange", "nn", "parallel"},
-    "doctor": {"backend"},
+    "doctor": {"backend", "mpi"},
     "exchange": {"backend", "mpi"},
     "files": set(),
     "formats": {"files", "graph"},

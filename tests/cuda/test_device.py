@@ -14,7 +14,12 @@ import pytest
 
 from hpcgcn.backend import cuda_compile
 from hpcgcn.backend.cuda import CudaBackend
-from hpcgcn.backend.cuda_device import explain_out_of_memory, load_cupy, warn_if_shared
+from hpcgcn.backend.cuda_device import (
+    explain_out_of_memory,
+    load_cupy,
+    use_device,
+    warn_if_shared,
+)
 from hpcgcn.errors import BackendError
 
 
@@ -142,3 +147,25 @@ def test_gemm_has_the_arguments_of_cupy(stand_in):
 def test_explain_out_of_memory_lets_other_errors_pass(stand_in):
     with pytest.raises(ZeroDivisionError), explain_out_of_memory(stand_in, 1):
         assert 1 / 0
+
+
+@pytest.mark.parametrize("variable", ["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
+                                      "SLURM_LOCALID"])
+def test_the_device_is_chosen_before_mpi_starts(stand_in, variable):
+    """In a process of its own: MPI is running in this one."""
+    code = ("import sys, hpcgcn.train.gpu as gpu\n"
+            "gpu.use_device = lambda rank: print('device of local rank', rank)\n"
+            "gpu.prepare_gpu()\n"
+            "assert 'mpi4py.MPI' not in sys.modules\n"
+            "from mpi4py import MPI\n"
+            "print(MPI.Query_thread() == MPI.THREAD_SERIALIZED)")
+    environment = {name: value for name, value in os.environ.items()
+                   if not name.startswith(("OMPI_COMM", "PMIX", "PMI_", "SLURM", "MPI_LOCAL"))}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60,
+                          env=environment | {variable: "3"})
+    assert done.stdout == "device of local rank 3\nTrue\n", done.stderr
+
+
+def test_a_device_chosen_early_says_nothing_of_what_is_wrong(monkeypatch):
+    monkeypatch.setenv("HPCGCN_CUDA_STAND_IN", "not a value")
+    use_device(0)

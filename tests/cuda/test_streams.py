@@ -7,13 +7,14 @@ the compute or the communication stream run ahead as far as its events allow.
 
 import gc
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from mpi4py import MPI
 
+from hpcgcn.backend import cuda_aware
 from hpcgcn.backend.cuda import CudaBackend
-from hpcgcn.backend.cuda_device import check_cuda_aware
 from hpcgcn.backend.cuda_uploads import Uploads
 from hpcgcn.errors import BackendError
 
@@ -207,14 +208,54 @@ def test_the_stand_in_notices_a_source_that_was_freed(stand_in, monkeypatch):
 
 # -- the self-test of CUDA-aware MPI ---------------------------------------------------------------
 
-def test_the_self_test_passes_where_mpi_takes_device_memory(stand_in, schedule, monkeypatch, capfd):
+@pytest.fixture
+def stream(stand_in):
+    """A stream of the stand-in, in use."""
+    return stand_in.cuda.Stream(non_blocking=True).use()
+
+
+@pytest.mark.parametrize("only_if_announced", [False, True])
+def test_the_self_test_passes_where_mpi_takes_device_memory(stand_in, stream, schedule, monkeypatch,
+                                                            capfd, only_if_announced):
     monkeypatch.setenv("HPCGCN_CUDA_STAND_IN_MPI", "aware")
-    check_cuda_aware(MPI.COMM_SELF, stand_in, stand_in.cuda.Stream(non_blocking=True).use())
+    assert cuda_aware.find_problem(MPI.COMM_SELF, stand_in, stream, only_if_announced) == ""
 
 
-def test_the_self_test_fails_clearly_where_mpi_does_not(stand_in, capfd):
-    with pytest.raises(BackendError, match="--mpi staged"):
-        check_cuda_aware(MPI.COMM_SELF, stand_in, stand_in.cuda.Stream(non_blocking=True).use())
+def test_the_self_test_tells_why_it_failed(stand_in, stream, monkeypatch, capfd):
+    assert "without CUDA" in cuda_aware.find_problem(MPI.COMM_SELF, stand_in, stream, False)
+    monkeypatch.setattr(cuda_aware, "announced", lambda: None)
+    assert "failed" in cuda_aware.find_problem(MPI.COMM_SELF, stand_in, stream, False)
+    assert "does not say" in cuda_aware.find_problem(MPI.COMM_SELF, stand_in, stream, True)
+
+
+def test_the_self_test_looks_at_every_byte(stand_in, stream, monkeypatch, capfd):
+    monkeypatch.setenv("HPCGCN_CUDA_STAND_IN_MPI", "aware")
+    pattern = cuda_aware._pattern
+    calls = []
+
+    def wrong_the_second_time(source, target, size):
+        calls.append(size)
+        values = pattern(source, target, size)
+        values[-1] += len(calls) > len(cuda_aware.SIZES)         # when it is compared
+        return values
+    monkeypatch.setattr(cuda_aware, "_pattern", wrong_the_second_time)
+    assert "wrong contents" in cuda_aware.find_problem(MPI.COMM_SELF, stand_in, stream, False)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 7, 8, 100])
+def test_peers_of_the_self_test_are_mutual(size):
+    peers = [cuda_aware._peers(SimpleNamespace(rank=rank, size=size)) for rank in range(size)]
+    assert all(rank in peers[peer] for rank in range(size) for peer in peers[rank])
+    assert all(peers) and max(map(len, peers)) <= 14
+
+
+def test_auto_takes_what_works(stand_in, monkeypatch, caplog):
+    for aware, expected in (("", "staged"), ("aware", "cuda-aware")):
+        monkeypatch.setenv("HPCGCN_CUDA_STAND_IN_MPI", aware)
+        backend = CudaBackend(mpi="auto")
+        backend.check_ranks(MPI.COMM_SELF, 0)
+        assert backend.describe()["messages"] == expected
+        assert backend.message(8).staged == (expected == "staged")
 
 
 # -- the stand-in's streams ------------------------------------------------------------------------

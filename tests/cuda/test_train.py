@@ -37,8 +37,9 @@ def test_every_exchange_trains_as_on_the_cpu(stand_in, graph, mode, schedule):
 
 
 @pytest.mark.parametrize("flags, env",
-                         [(["--mpi", "staged"], STAND_IN), (["--mpi", "cuda-aware"], AWARE)],
-                         ids=["staged", "cuda-aware"])
+                         [(["--mpi", "staged"], STAND_IN), (["--mpi", "cuda-aware"], AWARE),
+                          (["--mpi", "auto"], AWARE)],
+                         ids=["staged", "cuda-aware", "auto"])
 def test_the_command_trains_as_on_the_cpu(stand_in, graph, tmp_path, flags, env):
     runs = []
     for backend, extra in (("auto", []), ("cuda", flags)):

@@ -45,6 +45,7 @@ def get_default_memory_pool():
 
 runtime = SimpleNamespace(
     getDeviceCount=settings.device_count,
+    free=lambda ptr: None,
     getDeviceProperties=_properties,
     memGetInfo=lambda: (settings.memory_limit() - arrays.POOL.used_bytes(),
                         settings.memory_limit()),
