@@ -24,6 +24,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 
 import pytest
@@ -69,6 +70,14 @@ def is_open_mpi() -> bool:
     """Does the launcher belong to Open MPI?"""
     done = subprocess.run([*mpiexec(), "--version"], capture_output=True, text=True, timeout=60)
     return "Open MPI" in done.stdout + done.stderr or "open-mpi" in done.stdout + done.stderr
+
+
+def wait_for(condition, seconds: float = 120):
+    """Return as soon as the condition holds; generous, because other work may load the machine."""
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit, "waited too long"
+        time.sleep(0.05)
 
 
 def rank_environment(extra: dict[str, str] | None = None) -> dict[str, str]:

@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 import pytest
-from launch import end, is_open_mpi, launch, rank_environment, ranks_of, start
+from launch import end, is_open_mpi, launch, rank_environment, ranks_of, start, wait_for
 
 from hpcgcn.graph.generate import generate_sbm
 from hpcgcn.graph.store import write_graph
@@ -25,13 +25,6 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("stops")
     write_graph(folder / "g.h5", generate_sbm(400, 8, 12, 4, seed=1))
     return folder
-
-
-def wait_for(condition, seconds=60):
-    limit = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < limit, "waited too long"
-        time.sleep(0.05)
 
 
 def checkpoints(folder, name):

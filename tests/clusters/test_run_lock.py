@@ -12,7 +12,7 @@ import time
 
 import pytest
 from folders import contents
-from launch import end, launch, rank_environment, ranks_of, start
+from launch import end, launch, rank_environment, ranks_of, start, wait_for
 
 from hpcgcn.errors import FileError
 from hpcgcn.graph.generate import generate_sbm
@@ -29,13 +29,6 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("locks")
     write_graph(folder / "g.h5", generate_sbm(200, 8, 8, 4, seed=1))
     return folder
-
-
-def wait_for(condition, seconds=60):
-    limit = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < limit, "waited too long"
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("n_ranks", [1, 2])
