@@ -63,15 +63,15 @@ __device__ inline void write_row(float *out, const float *row_scale, int row, in
 
 // Blocks of (LANES, rows); rows (n_rows,) lists the rows to do.
 template <typename X, int VEC, int LANES>
-__global__ void spmm_short(const int *rows, int n_rows, const long long *indptr, const int *indices,
-                           const long long *entry, const float *weights, const float *row_scale,
+__global__ void spmm_short(const int *rows, int n_rows, const long long *indptr, const long long *ends,
+                           const int *indices, const long long *entry, const float *weights, const float *row_scale,
                            const float *column_scale, const X *x, const float *mask, float mask_scale, float *out,
                            int width, int accumulate) {
     const int item = blockIdx.x * blockDim.y + threadIdx.y;
     const int column = (blockIdx.y * LANES + threadIdx.x) * VEC;
     if (item >= n_rows || column >= width) return;
     const int row = rows[item];
-    const long long end = indptr[row + 1];
+    const long long end = ends[row];
     float sum[VEC] = {};
     for (long long e = indptr[row]; e < end; e += BATCH) {
         int j[BATCH];
@@ -94,8 +94,8 @@ __global__ void spmm_short(const int *rows, int n_rows, const long long *indptr,
 // its sum to partials[slot - first_slot]; one without is a whole row.
 template <typename X, int VEC, int LANES>
 __global__ void spmm_long(const int4 *items, int n_items, int segment_length, int first_slot, float *partials,
-                          const long long *indptr, const int *indices, const long long *entry, const float *weights,
-                          const float *row_scale, const float *column_scale, const X *x, const float *mask,
+                          const long long *indptr, const long long *ends, const int *indices,
+                          const long long *entry, const float *weights, const float *row_scale, const float *column_scale, const X *x, const float *mask,
                           float mask_scale, float *out, int width, int accumulate) {
     constexpr int GROUPS = 32 / LANES;
     const int number = blockIdx.x * blockDim.y + threadIdx.y;
@@ -103,7 +103,7 @@ __global__ void spmm_long(const int4 *items, int n_items, int segment_length, in
     const int4 item = items[number];
     const int lane = threadIdx.x, group = lane / LANES;
     const int column = (blockIdx.y * LANES + lane % LANES) * VEC;
-    long long begin = indptr[item.x], end = indptr[item.x + 1];
+    long long begin = indptr[item.x], end = ends[item.x];
     if (item.z >= 0) {
         begin += (long long)item.y * segment_length;
         end = min(end, begin + segment_length);

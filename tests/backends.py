@@ -157,13 +157,13 @@ class Arena:
         return self.put(np.full(shape, np.nan if dtype.kind == "f" else np.iinfo(dtype).max, dtype),
                         dtype)
 
-    def csr(self, csr, **scales):
+    def csr(self, csr, ends=None, **scales):
         """A handle from (indptr, indices, n_columns); scales are host arrays, of the backend's
         type."""
         indptr, indices, n_columns = csr
         scales = {name: None if value is None else np.asarray(value, self.backend.dtype)
                   for name, value in scales.items()}
-        return self.backend.csr(indptr, indices, n_columns, **scales)
+        return self.backend.csr(indptr, indices, n_columns, ends=ends, **scales)
 
     def check(self):
         """Fail if anything was written outside the arrays that were put here."""

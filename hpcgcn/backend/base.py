@@ -47,6 +47,16 @@ class Message:
         return True
 
 
+def count_entries(indptr, ends=None) -> int:
+    """Entries of a matrix; refuses ends that are not within their rows."""
+    if ends is None:
+        return int(indptr[-1])
+    lengths = ends - indptr[:-1]
+    if len(lengths) and (lengths.min() < 0 or (ends > indptr[1:]).any()):
+        raise ValueError("csr: ends must lie within their rows")
+    return int(lengths.sum())
+
+
 class Backend(abc.ABC):
     """One table of operations; `dtype` is the arithmetic type (float64 only on `reference`)."""
 
@@ -121,13 +131,18 @@ class Backend(abc.ABC):
 
     # -- sparse ------------------------------------------------------------------------------------
     @abc.abstractmethod
-    def csr(self, indptr, indices, n_columns, weights=None, row_scale=None, column_scale=None):
+    def csr(self, indptr, indices, n_columns, weights=None, row_scale=None, column_scale=None,
+            ends=None):
         """A sparse matrix from NumPy arrays: a_ij = weights[e] * row_scale[i] * column_scale[j],
         None means 1.
 
         indptr (n_rows + 1,) int64, indices int32 (may repeat, need not be sorted), weights (nnz,),
         row_scale (n_rows,), column_scale (n_columns,). The arrays are kept, not copied, on a CPU:
         matrices may share them. The handle has `shape` and `nnz`.
+
+        ends (n_rows,) int64: row i has the entries indptr[i] .. ends[i] alone, and the others up to
+        indptr[i + 1] are left out. So one matrix whose entries are sorted serves for all its first
+        columns. Such a handle is for spmm.
         """
 
     @abc.abstractmethod

@@ -184,10 +184,13 @@ class CudaBackend(Backend):
         message.after_receive(self.compute, self.communication)
 
     # -- sparse ------------------------------------------------------------------------------------
-    def csr(self, indptr, indices, n_columns, weights=None, row_scale=None, column_scale=None):
+    def csr(self, indptr, indices, n_columns, weights=None, row_scale=None, column_scale=None,
+            ends=None):
         scales = (None if a is None else self._as_float(a)
                   for a in (weights, row_scale, column_scale))
-        return cuda_sparse.CudaMatrix(self.structures.get(indptr, indices, n_columns), *scales)
+        structure = self.structures.get(indptr, indices, n_columns)
+        return cuda_sparse.CudaMatrix(structure if ends is None else structure.ending(ends),
+                                      *scales)
 
     def _as_float(self, array):
         return self.from_host(np.asarray(array, self.dtype) if isinstance(array, np.ndarray)

@@ -7,11 +7,13 @@ every block of rows.
 
 from __future__ import annotations
 
+import copy
 import weakref
 
 import numpy as np
 
 from hpcgcn.backend import cuda_kernels
+from hpcgcn.backend.base import count_entries
 from hpcgcn.backend.cuda_kernels import NULL, blocks, lanes_for
 
 SHORT_ROW = 16                    # entries up to which a row does not get a warp of its own
@@ -62,6 +64,7 @@ class Structure:
         self._upload = upload
         self.host_indptr, self.host_indices, self.n_columns = indptr, indices, n_columns
         self.indptr, self.indices = upload(indptr), upload(indices)
+        self.host_ends, self.ends = indptr[1:], self.indptr[1:]
         self.host_entry, self._entry = entry, None
         self._lists: dict[bool, RowLists] = {}               # with and without empty rows
         self._transposes: dict[tuple[int, int], Structure] = {}      # by range of rows
@@ -80,8 +83,16 @@ class Structure:
     def lists(self, skip_empty: bool) -> RowLists:
         """The row lists; sums that are added to the output may skip empty rows."""
         if skip_empty not in self._lists:
-            self._lists[skip_empty] = RowLists(self._upload, np.diff(self.host_indptr), skip_empty)
+            lengths = self.host_ends - self.host_indptr[:-1]
+            self._lists[skip_empty] = RowLists(self._upload, lengths, skip_empty)
         return self._lists[skip_empty]
+
+    def ending(self, ends: np.ndarray) -> Structure:
+        """The same arrays with rows that end earlier; for products alone."""
+        shorter = copy.copy(self)
+        shorter.host_ends, shorter.ends = ends, self._upload(ends)
+        shorter._lists, shorter._transposes = {}, {}
+        return shorter
 
     def transposed(self, start: int, stop: int) -> Structure:
         """Rows start:stop transposed, built once: entries of a column stay in the order of the
@@ -107,7 +118,7 @@ class CudaMatrix:
         self.structure, self.weights = structure, weights
         self.row_scale, self.column_scale = row_scale, column_scale
         self.shape = (structure.n_rows, structure.n_columns)
-        self.nnz = len(structure.host_indices)
+        self.nnz = count_entries(structure.host_indptr, structure.host_ends)
 
 
 class Structures:
@@ -141,8 +152,8 @@ def multiply(backend, structure: Structure, scales, x, out, rows, accumulate, ma
     kind = f"<{cuda_kernels.C_NAMES[x.dtype]}, {vector}, {lanes}>"
     weights, row_scale, column_scale = (NULL if a is None else a for a in scales)
     entry = structure.entry() if scales[0] is not None else None
-    matrix = (structure.indptr, structure.indices, NULL if entry is None else entry, weights,
-              row_scale, column_scale)
+    matrix = (structure.indptr, structure.ends, structure.indices,
+              NULL if entry is None else entry, weights, row_scale, column_scale)
     dense = (x, NULL if mask is None else mask, np.float32(mask_scale), out, np.int32(width),
              np.int32(accumulate))
     if short.stop > short.start:

@@ -64,6 +64,14 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _hops(hops: list[dict]) -> list[tuple[str, str]]:
+    """Lines on the rows that training exchanges."""
+    names = ("last hop", "hop before", "second before", "third before")
+    return [(f"rows, {name}", f"{hop['all']:,}; needed by the loss {hop['needed']:,}; with "
+                              f"partial sums {hop['auto']:,} (at least {hop['cover']:,})")
+            for name, hop in zip(names, hops)]
+
+
 def _print_table(output: str, seconds: float, costs: dict):
     parts, balance = costs["parts"], costs["balance"]
     columns = [name for name in ("nodes", "edges", "train", "halo") if name in parts]
@@ -75,4 +83,5 @@ def _print_table(output: str, seconds: float, costs: dict):
         ("edge cut", f"{costs['edge_cut']:,} ({costs['edge_cut_share']:.1%} of the edges)"),
         ("halo rows M", f"{costs['halo_rows']:,}"),
         ("M/N", f"{costs['halo_ratio']:.4f}"),
+        *_hops(costs.get("hops_from_loss", [])),
         ("written to", f"{output} ({seconds:.1f} s)")]))

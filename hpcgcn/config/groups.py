@@ -85,6 +85,8 @@ class TrainingSettings(SettingsGroup):
                                               "then comes after the aggregation; auto: for dense "
                                               "features", "models_where", "precomputes_input"),
                               choices=("auto", "yes", "no"))
+    needed_rows: bool = setting(True, "compute and exchange only the rows that the loss depends "
+                                      "on; --no-needed-rows: all rows, for comparison")
     eval_every: int = setting(10, "epochs between evaluations; 0: only at the end", low=0)
 
 

@@ -8,6 +8,7 @@ from hpcgcn.errors import ConfigError, GraphError
 from hpcgcn.graph.checks import edge_problems, indptr_problems
 from hpcgcn.graph.csr import csr_from_edges, entry_positions, row_blocks, row_numbers, take_indptr
 from hpcgcn.graph.data import TRAIN, Graph
+from hpcgcn.graph.traffic import exchanged_rows
 
 METHODS = ("metis", "random", "block")
 OBJECTIVES = ("volume", "cut")
@@ -71,7 +72,21 @@ def statistics(graph: Graph | tuple[np.ndarray, np.ndarray], assignment: np.ndar
             "halo_rows": int(halo.sum()), "halo_ratio": int(halo.sum()) / n_nodes,
             "balance": {name: float(counts.max() / counts.mean()) if counts.any() else 1.0
                         for name, counts in parts.items()},
-            "parts": {name: counts.tolist() for name, counts in parts.items()}}
+            "parts": {name: counts.tolist() for name, counts in parts.items()},
+            **_hops(graph, assignment, split_index)}
+
+
+def _hops(graph, assignment: np.ndarray, split_index: int) -> dict:
+    """Rows that the last hops of a model exchange: all, those that the loss needs, and the fewest
+    rows and sums that take their place."""
+    if not isinstance(graph, Graph):
+        return {}
+    trains = graph.split[split_index] == TRAIN
+    if not graph.multilabel:
+        trains = trains & (graph.labels >= 0)
+    found = exchanged_rows(graph.indptr, graph.indices, assignment, trains)
+    return {"hops_from_loss": [{name: hop[name] for name in ("all", "needed", "auto", "cover")}
+                               for hop in found]}
 
 
 def metis_adjacency(indptr: np.ndarray, indices: np.ndarray,

@@ -49,6 +49,25 @@ class Model:
 
     def __post_init__(self):
         self.eager = [eager_weight_gradients(steps) for steps in self.blocks]
+        self.shared_gradients = self._shared_gradients()
+
+    def _shared_gradients(self) -> list[list[tuple[Field, int]]]:
+        """For each block the gradients that its steps overwrite and that earlier blocks add to,
+        with the first block that does.
+
+        A pass that runs later blocks on fewer rows must set these gradients to zero in the others.
+        """
+        block_of: dict[int, int] = {id(step): k for k, steps in enumerate(self.blocks)
+                                    for step in steps}
+        block_of |= {id(hop): hop.number - 1 for hop in self.hops}   # it writes the rows before it
+        found: list[list[tuple[Field, int]]] = [[] for _ in self.blocks]
+        read = [field for steps in self.blocks for step in steps for field in step.reads]
+        read += [hop.source for hop in self.hops]
+        for field in {id(field): field for field in read if field.wants_gradient}.values():
+            blocks = [block_of[id(reader)] for reader in field.reads if id(reader) in block_of]
+            if blocks and min(blocks) < blocks[-1]:
+                found[blocks[-1]].append((field, min(blocks)))
+        return found
 
     def forward(self, number: int, rows, context):
         """Run block `number` on a range of rows."""
@@ -58,11 +77,6 @@ class Model:
     def backward(self, number: int, rows, context):
         """Run block `number` backwards on a range of rows."""
         run_backward(self.blocks[number], self.eager[number], rows, context)
-
-    def clear(self, number: int, rows):
-        """Run block `number` backwards on rows whose gradients are zero."""
-        for step in reversed(self.blocks[number]):
-            step.clear(rows)
 
     def weight_gradients(self, number: int, rows, context):
         """Add to the gradients of the block's matrices, for rows that have been run backwards."""

@@ -45,8 +45,6 @@ class Aggregations:
     backward: Sequence[Aggregation | None]   # training; None where no gradient is needed
     evaluation: Sequence[Aggregation]    # exact: no staleness, no coding
     blocks: list[Rows]               # the order in which rows enter the first block of a pass
-    # those of them whose logits training does not compute, because the loss does not depend on them
-    idle_blocks: frozenset[Rows] = frozenset()
     # (hop, "forward" or "backward", exchange) of training, for accounting and checkpoints
     exchanges: list[tuple[int, str, Exchange]]
     role = "both"  # of this rank: it aggregates ("sparse"), updates ("dense") or does both
@@ -57,6 +55,14 @@ class Aggregations:
         return sum(aggregation.multiply_adds
                    for aggregation in (*self.forward, *self.backward)
                    if aggregation is not None)
+
+    def n_needed(self, block: int) -> int:
+        """How many rows training runs a block of the model on: the first ones."""
+        return max((stop for _, stop in self.blocks), default=0)
+
+    def needed_blocks(self, block: int) -> list[Rows]:
+        """These rows, in the order in which they enter a pass that begins with this block."""
+        return self.blocks
 
     def named_exchanges(self) -> dict[str, Any]:
         """Training's exchanges by a name of their own, for checkpoints."""
@@ -80,13 +86,6 @@ def row_blocks(backend, start: int, stop: int, width: int) -> list[Rows]:
     """Cut a range of rows into blocks of this width that suit the backend."""
     size = largest_block(backend, width)
     return [(at, min(at + size, stop)) for at in range(start, stop, size)]
-
-
-def split_blocks(backend, start: int, n_first: int, stop: int,
-                 width: int) -> tuple[list[Rows], list[Rows]]:
-    """Blocks of the first rows of a range, and of the others."""
-    middle = start + n_first
-    return row_blocks(backend, start, middle, width), row_blocks(backend, middle, stop, width)
 
 
 def scales(normalisation: str, degree: np.ndarray, halo_degree: np.ndarray, dtype):

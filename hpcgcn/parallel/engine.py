@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from hpcgcn.graph.data import SparseRows
 from hpcgcn.nn.fields import Field
 from hpcgcn.nn.models import Hop, Model, Shape, build_model
 from hpcgcn.nn.plan import Plan, whole_line
 from hpcgcn.nn.steps import PassContext
+from hpcgcn.parallel.needed import count_hops
 from hpcgcn.parallel.rows import local_inputs, local_labels
 
 
@@ -23,7 +25,9 @@ class Engine:
         self.parameters, self.seed = parameters, strategy.config.seed
         # Weight gradients after the messages: others wait for these, nobody for them.
         self.overlaps = not strategy.config.blocking
-        self.local = strategy.local_graph(part, shape.self_loops)
+        n_hops = (count_hops(shape, sparse=isinstance(part.features, SparseRows),
+                             precomputed=precompute) if make_policies else None)
+        self.local = strategy.local_graph(part, shape.self_loops, n_hops)
         self.labels = local_labels(self.comm, backend, part, self.local.order)
         ids = backend.from_host(self.local.ids)
 
@@ -44,7 +48,8 @@ class Engine:
     def _forward(self, aggregations, context: PassContext):
         """Rows in, complete rows out: the whole forward pass, for every strategy."""
         model, hops = self.model, len(self.model.hops)
-        for rows in self.aggregations.blocks:
+        for rows in (self.aggregations.needed_blocks(0) if context.training
+                     else self.aggregations.blocks):
             model.forward(0, rows, context)
             if hops:
                 aggregations[0].push(rows, context)
@@ -56,18 +61,24 @@ class Engine:
 
     def _backward(self, context: PassContext):
         """Gradients of the logits in, parameter gradients added up."""
-        model, aggregations = self.model, self.aggregations.backward
-        for rows in self.aggregations.blocks:
-            if rows in self.aggregations.idle_blocks:
-                model.clear(len(aggregations), rows)
-                self._push_gradient(len(aggregations), rows, context)
-            else:
-                self._backward_block(len(aggregations), rows, context)
+        aggregations = self.aggregations.backward
+        for rows in self.aggregations.needed_blocks(len(aggregations)):
+            self._backward_block(len(aggregations), rows, context)
         for k in reversed(range(len(aggregations))):
             if aggregations[k] is None:
                 return
+            self._clear(k + 1)
             for rows in aggregations[k].pull(context):
                 self._backward_block(k, rows, context)
+
+    def _clear(self, number: int):
+        """Zero the gradients that a block has not overwritten and that earlier ones add to: those
+        of the rows that it was not run on."""
+        first = self.aggregations.n_needed(number)
+        for field, lowest in self.model.shared_gradients[number]:
+            rows = field.grad[first:self.aggregations.n_needed(lowest)]
+            if len(rows):
+                self.backend.axpby(0.0, rows, 0.0, None, rows)
 
     def _backward_block(self, number: int, rows, context: PassContext):
         self.model.backward(number, rows, context)
@@ -91,7 +102,8 @@ class Engine:
         self._forward(self.aggregations.forward, context)
         self.parameters.zero_grad()
         logits = self.model.logits
-        loss = self.labels.loss(self.backend, logits.value, logits.grad)
+        n_rows = self.aggregations.n_needed(len(self.model.hops))
+        loss = self.labels.loss(self.backend, logits.value, logits.grad, slice(0, n_rows))
         self._backward(context)
         return float(loss)           # read last: until here the host ran ahead of the device
 

@@ -1,10 +1,10 @@
 """The local matrices of one rank, split by where a neighbour lives, with rows in the order that
-lets work overlap.
+lets work overlap and leaves out what training does not need.
 
-Rows are ordered interior first, then boundary (a row that reads a remote node or is read by one).
-So every block of rows that becomes complete together is one contiguous slice. Within both, training
-nodes come first: the loss depends on no others, so the last hop of training needs only two slices
-of its rows.
+Rows are ordered by their distance from the loss (needed.py), so that the rows that a block of the
+model needs are the first ones. Within a distance interior rows come first, then boundary rows (a
+row that reads a remote node or is read by one). So every block of rows that becomes complete
+together is one contiguous slice. Entries of a row are sorted: those of needed columns come first.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpcgcn.graph.data import TRAIN, Part, SparseRows
+from hpcgcn.graph.data import Part, SparseRows
 from hpcgcn.mpi.halo import HaloPlan, find_halo, make_plan
+from hpcgcn.parallel.needed import NeededRows, distances
 
 # Up to so many entries sorting takes no longer than loading SciPy, which every rank would do at
 # start.
@@ -34,6 +35,14 @@ class Structure:
         """Number of rows."""
         return len(self.indptr) - 1
 
+    @classmethod
+    def of_entries(cls, rows: np.ndarray, columns: np.ndarray, n_rows: int,
+                   n_columns: int) -> Structure:
+        """With entries at these places, which are sorted."""
+        keys = np.sort(rows.astype(np.int64) * n_columns + columns)
+        indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=n_rows))])
+        return cls(indptr.astype(np.int64), (keys % max(n_columns, 1)).astype(np.int32), n_columns)
+
     def transposed(self) -> Structure:
         """The transpose; entries of a row come out sorted."""
         if len(self.indices) > SORTED_ENTRIES:
@@ -52,26 +61,19 @@ class Structure:
         return Structure(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32),
                          self.n_rows)
 
-    def with_columns(self, kept: np.ndarray) -> Structure:
-        """Without the entries of all other columns; kept: (n_columns,) bool."""
-        chosen = kept[self.indices]
-        return Structure(_select(np.diff(self.indptr), chosen), self.indices[chosen],
-                         self.n_columns)
-
 
 @dataclass
 class LocalGraph:
-    """One rank's share: owned rows (interior, then boundary), halo rows, and the matrices between
-    them."""
+    """One rank's share: owned rows, halo rows, and the matrices between them."""
 
-    plan: HaloPlan
+    plan: HaloPlan                   # of all halo rows
     order: np.ndarray                # (n_owned,) position in the Part of each local row
-    n_interior: int
-    n_train: tuple[int, int]  # training rows, which come first, of the interior and of the boundary
+    needed: NeededRows               # which rows training needs; distances ascend
+    boundary: np.ndarray             # (n_owned,) bool: does it read a remote row, or is it read?
     inner: Structure                 # owned x owned
-    outer: Structure                 # boundary x halo
+    outer: Structure                 # owned x halo
     inner_t: Structure               # the same object as `inner` if the graph is undirected
-    outer_t: Structure               # halo x boundary
+    outer_t: Structure               # halo x owned
     # (n_owned,) in-degree in the whole graph, self loop included if there is one
     degree: np.ndarray
     halo_degree: np.ndarray          # (n_halo,)
@@ -90,7 +92,7 @@ class LocalGraph:
 
     @property
     def rows_sent(self) -> int:
-        """Rows that this rank sends in one exchange, counted once per receiver."""
+        """Rows that this rank sends if all halo rows are exchanged, counted once per receiver."""
         return self.plan.n_sent
 
     @property
@@ -98,21 +100,40 @@ class LocalGraph:
         """Entries of this rank's rows of the adjacency."""
         return len(self.inner.indices) + len(self.outer.indices)
 
-    @property
-    def trains(self) -> np.ndarray:
-        """Which rows may be in the loss, (n_owned,) bool."""
-        inside, outside = self.n_train
-        row = np.arange(self.n_owned)
-        return (row < inside) | (row >= self.n_interior) & (row < self.n_interior + outside)
+    def runs(self, n_rows: int, boundary: bool) -> list[tuple[int, int]]:
+        """Ranges of interior or of boundary rows among the first rows, one per distance.
+
+        They are the same however many rows are asked for: so blocks of rows are, too, and sums
+        over rows that have no gradient add nothing but zeros to the same sums.
+        """
+        kind = 2 * self.needed.distance[:n_rows] + self.boundary[:n_rows]
+        cuts = np.flatnonzero(np.diff(kind, prepend=-1, append=-1)) if n_rows else [0]
+        return [(int(start), int(stop)) for start, stop in zip(cuts[:-1], cuts[1:])
+                if self.boundary[start] == boundary]
+
+    def column_ends(self, n_first: int) -> np.ndarray | None:
+        """Where rows of `inner_t` end if all but the first columns are left out; None: nowhere
+        else."""
+        if n_first == self.n_owned:
+            return None
+        entries = self.inner.indices[:self.inner.indptr[n_first]]
+        kept = np.zeros(self.n_owned, np.int64)
+        for at in range(0, len(entries), SORTED_ENTRIES):
+            kept += np.bincount(entries[at:at + SORTED_ENTRIES], minlength=self.n_owned)
+        return self.inner_t.indptr[:-1] + kept
 
 
-def build_local(comm, part: Part, self_loops: bool, keep_order: bool = False) -> LocalGraph:
+def build_local(comm, part: Part, self_loops: bool, n_hops: int | None = None,
+                all_rows: bool = False, keep_order: bool = False) -> LocalGraph:
     """Split the part's rows into interior and boundary, find the halo, and re-label columns.
 
-    keep_order: rows stay as they are in the part; all count as boundary.
+    n_hops: of the model that is trained; None: it is only evaluated, and needs all rows. all_rows:
+    training computes all of them, too. keep_order: rows stay as they are in the part, and all count
+    as boundary. Collective.
     """
     start, n_owned = int(part.offsets[part.rank]), part.n_owned
-    halo_file_ids, counts, read_by = find_halo(comm, part.offsets, part.rank, part.indices)
+    halo = find_halo(comm, part.offsets, part.rank, part.indices)
+    halo_file_ids, counts, read_by = halo
     degree = np.diff(part.indptr).astype(np.int64)
     remote = (part.indices < start) | (part.indices >= start + n_owned)
 
@@ -122,21 +143,23 @@ def build_local(comm, part: Part, self_loops: bool, keep_order: bool = False) ->
     boundary[(row_has_remote > 0) & (degree > 0)] = True
     for rows in read_by:
         boundary[rows] = True
-    idle = np.full(n_owned, False) if keep_order else part.split != TRAIN
-    order = np.lexsort((idle, boundary))  # stable: otherwise as in the part
-    n_interior = n_owned - int(boundary.sum())
-    n_train = int((~idle & ~boundary).sum()), int((~idle & boundary).sum())
+    if n_hops is None or keep_order:
+        distance, n_hops, all_rows = np.zeros(n_owned, np.int32), 0, True
+    else:
+        distance = distances(comm, part, n_hops, halo)
+    order = np.lexsort((boundary, distance))  # stable: otherwise as in the part
     local_of = np.empty(n_owned, np.int32)
     local_of[order] = np.arange(n_owned, dtype=np.int32)
 
     inner = _inner_structure(part, order, local_of, remote, start, self_loops)
-    outer = _outer_structure(part, order[n_interior:], remote, halo_file_ids)
+    inner_t = inner.transposed()         # sorted, and of an undirected graph the same matrix
+    outer = _outer_structure(part, order, remote, halo_file_ids)
     plan = make_plan(comm, counts, [local_of[rows] for rows in read_by])
     degree = (degree[order] + self_loops).astype(np.float64)
     ids = part.original_ids[order]
-    return LocalGraph(plan, order, n_interior, n_train, inner, outer,
-                      inner.transposed() if part.directed else inner, outer.transposed(),
-                      degree, plan.scatter(degree), ids, plan.scatter(ids))
+    return LocalGraph(plan, order, NeededRows(distance[order], n_hops, all_rows),
+                      boundary[order], inner if part.directed else inner_t, outer, inner_t,
+                      outer.transposed(), degree, plan.scatter(degree), ids, plan.scatter(ids))
 
 
 def _rows_of(part: Part, order: np.ndarray):
@@ -171,9 +194,9 @@ def _inner_structure(part, order, local_of, remote, start, self_loops) -> Struct
     return Structure(indptr, np.ascontiguousarray(columns, np.int32), n_owned)
 
 
-def _outer_structure(part, boundary_rows, remote, halo_file_ids) -> Structure:
-    """Boundary x halo."""
-    positions, lengths = _rows_of(part, boundary_rows)
+def _outer_structure(part, order, remote, halo_file_ids) -> Structure:
+    """Owned x halo."""
+    positions, lengths = _rows_of(part, order)
     chosen = remote[positions]
     indptr = _select(lengths, chosen)
     columns = np.searchsorted(halo_file_ids, part.indices[positions[chosen]]).astype(np.int32)

@@ -13,12 +13,13 @@ from __future__ import annotations
 import numpy as np
 
 from hpcgcn.graph.data import Part
+from hpcgcn.graph.traffic import distances_within, mark_distance, read_columns
 from hpcgcn.mpi import large
 from hpcgcn.mpi.halo import find_halo
 from hpcgcn.nn.models import Shape, plan_model
 from hpcgcn.parallel.rows import counts_in_loss
 
-SPREAD_ENTRIES = 1 << 24             # per step: bounds the memory that it takes
+__all__ = ["NeededRows", "count_hops", "distances", "distances_within"]
 
 
 class NeededRows:
@@ -51,32 +52,20 @@ def count_hops(shape: Shape, *, sparse: bool, precomputed: bool) -> int:
     return len(plan_model(shape, 1, sparse=sparse, precomputed=precomputed).line.hops)
 
 
-def distances_within(indptr: np.ndarray, indices: np.ndarray, trains: np.ndarray,
-                     n_hops: int) -> np.ndarray:
-    """Hops from each node of a whole graph to the nearest node of the loss, (n_nodes,) int32.
-
-    trains: (n_nodes,) bool, the nodes of the loss. Nodes farther than n_hops get n_hops + 1.
-    """
-    distance = np.where(trains, 0, n_hops + 1).astype(np.int32)
-    for now in range(n_hops):
-        reached = _read_by(indptr, indices, np.flatnonzero(distance == now), len(trains))
-        if not _move(distance, reached, now + 1):
-            break
-    return distance
-
-
 def distances(comm, part: Part, n_hops: int, halo=None) -> np.ndarray:
-    """The same for the nodes of a part, (n_owned,) int32 in the part's order. Collective.
+    """Hops from each node of a part to the nearest node of the loss, (n_owned,) int32 in the part's
+    order. Collective.
 
-    halo: what `find_halo` says of this part, if that is known already.
+    Nodes farther than n_hops get n_hops + 1. halo: what `find_halo` says of this part, if that is
+    known already.
     """
     ids, counts, read_by = halo or find_halo(comm, part.offsets, part.rank, part.indices)
     bounds = np.concatenate([[0], np.cumsum(counts)])
     start, stop = int(part.offsets[part.rank]), int(part.offsets[part.rank + 1])
     distance = np.where(counts_in_loss(part), 0, n_hops + 1).astype(np.int32)
     for now in range(n_hops):
-        reached = _read_by(part.indptr, part.indices, np.flatnonzero(distance == now),
-                           int(part.offsets[-1]))
+        reached = read_columns(part.indptr, part.indices, np.flatnonzero(distance == now),
+                               int(part.offsets[-1]))
         of_others = [np.empty(len(rows), bool) for rows in read_by]
         read = reached[ids]
         large.exchange(comm, [(marks, rank) for rank, marks in enumerate(of_others)],
@@ -84,30 +73,6 @@ def distances(comm, part: Part, n_hops: int, halo=None) -> np.ndarray:
         reached = reached[start:stop]
         for rows, marks in zip(read_by, of_others):
             reached[rows[marks]] = True
-        if not comm.allreduce(_move(distance, reached, now + 1)):
+        if not comm.allreduce(mark_distance(distance, reached, now + 1)):
             break
     return distance
-
-
-def _read_by(indptr: np.ndarray, indices: np.ndarray, rows: np.ndarray,
-             n_columns: int) -> np.ndarray:
-    """Which columns these rows have entries in, (n_columns,) bool."""
-    reached = np.zeros(n_columns, bool)
-    stops = np.cumsum(indptr[rows + 1] - indptr[rows])
-    at = 0
-    while at < len(rows):
-        before = stops[at - 1] if at else 0
-        to = max(int(np.searchsorted(stops, before + SPREAD_ENTRIES, "right")), at + 1)
-        some, lengths = rows[at:to], indptr[rows[at:to] + 1] - indptr[rows[at:to]]
-        offsets = np.cumsum(lengths) - lengths
-        entries = np.repeat(indptr[some] - offsets, lengths) + np.arange(lengths.sum())
-        reached[indices[entries]] = True
-        at = to
-    return reached
-
-
-def _move(distance: np.ndarray, reached: np.ndarray, to: int) -> int:
-    """Give the nodes that were reached for the first time their distance; how many they are."""
-    new = reached & (distance > to)
-    distance[new] = to
-    return int(np.count_nonzero(new))

@@ -70,9 +70,17 @@ class Strategy:
         return Engine(self, backend, part, shape, parameters, precompute=precompute,
                       make_policies=make_policies)
 
-    def local_graph(self, part: Part, self_loops: bool):
-        """The part as this strategy computes with it. Collective."""
-        return build_local(self.runtime.comm, part, self_loops)
+    def local_graph(self, part: Part, self_loops: bool, n_hops: int | None):
+        """The part as this strategy computes with it. Collective.
+
+        n_hops: of the model that is trained on it; None: it is only evaluated.
+        """
+        return build_local(self.runtime.comm, part, self_loops, n_hops,
+                           all_rows=not self.config.needed_rows)
+
+    def rows_sent(self, local, hop: int) -> int:
+        """Rows that this rank sends in a hop of training, counted once per receiver. Collective."""
+        return local.rows_sent
 
     def aggregations(self, backend, local, model, policies=None) -> Aggregations:
         """A model's hops on this rank. policies: exchange settings of training, if it trains."""

@@ -114,9 +114,12 @@ class Trainer:
 
     def _policies(self, engine):
         """Training's exchange policies, once the hops and the number of halo rows are known."""
-        rows, hops = engine.comm.allreduce(engine.local.rows_sent), engine.model.hops
-        facts = [HopFacts(hop.number, hop.source.width, rows, hop.transformed,
-                          hop.source.wants_gradient, last=hop is hops[-1]) for hop in hops]
+        hops = engine.model.hops
+        rows = [engine.comm.allreduce(self.strategy.rows_sent(engine.local, hop.number))
+                for hop in hops]
+        facts = [HopFacts(hop.number, hop.source.width, sent, hop.transformed,
+                          hop.source.wants_gradient, last=hop is hops[-1])
+                 for hop, sent in zip(hops, rows)]
         return make_policies(self.config, facts, self.backend.dtype.itemsize,
                              self.runtime.comm.size)
 

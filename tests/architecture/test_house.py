@@ -19,8 +19,6 @@ REASONS = {
     "hpcgcn.parallel.strategy.Strategy": "all that a strategy is, with defaults for most of it",
     "hpcgcn.parallel.features.aggregations.TransposedAggregation":
         "a hop is two transposes around a product: arrays, blocks and an exchange for each",
-    "hpcgcn.parallel.partition.aggregations.HaloBackward":
-        "inner and outer product of a hop: matrices, arrays and blocks of both",
     "hpcgcn.parallel.layers.engine.PipelineEngine":
         "what trainer and accounting read of any engine, and the stage of this rank",
     "hpcgcn.parallel.layers.rank.PipelineRank":

@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "exchange": {"backend", "mpi"},
     "files": set(),
     "formats": {"files", "graph"},
-    "graph": {"files"},
+    "graph": {"backend", "files"},
     "info": {"files", "graph", "train"},
     "hpcgcn": {"config", "graph", "info", "train"},
     "logs": set(),

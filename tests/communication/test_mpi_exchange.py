@@ -15,7 +15,8 @@ from hpcgcn.exchange.exchange import Exchange
 from hpcgcn.exchange.schedules import Linear, Schedule, Steps
 from hpcgcn.exchange.types import Policy
 from hpcgcn.parallel.local_graph import build_local
-from hpcgcn.parallel.partition.aggregations import PartitionedMatrices
+from hpcgcn.parallel.partition.halo_plans import HaloPlans
+from hpcgcn.parallel.partition.matrices import PartitionedMatrices
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(60)]
 
@@ -117,7 +118,8 @@ class Expected:
 
 def exchange_of(runtime, backend, cut_graph, direction, width, policy) -> Exchange:
     n_received = cut_graph.local.n_halo if direction == "forward" else cut_graph.local.plan.n_sent
-    return Exchange(runtime, backend, cut_graph.routes(direction), n_received, width, policy,
+    routes = cut_graph.halo(HaloPlans(cut_graph.local).whole()).routes(direction)
+    return Exchange(runtime, backend, routes, n_received, width, policy,
                     seed=SEED, layer=LAYER)
 
 

@@ -15,7 +15,9 @@ from hpcgcn.nn.fields import Field
 from hpcgcn.nn.models import Hop, Model, Shape
 from hpcgcn.nn.steps import PassContext
 from hpcgcn.parallel.local_graph import build_local, restrict
-from hpcgcn.parallel.partition.aggregations import HaloAggregations, PartitionedMatrices
+from hpcgcn.parallel.partition.aggregations import HaloAggregations
+from hpcgcn.parallel.partition.halo_plans import HaloPlans
+from hpcgcn.parallel.partition.matrices import PartitionedMatrices
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(60)]
 
@@ -59,8 +61,8 @@ def test_interior_rows_have_nothing_to_do_with_others(comm, local):
     graph, owner, mine = local
     touching = {v for v, u in edges(graph)
                 if owner[v] != owner[u]} | {u for v, u in edges(graph) if owner[v] != owner[u]}
-    assert not touching & set(mine.ids[:mine.n_interior].tolist())
-    assert set(mine.ids[mine.n_interior:].tolist()) <= touching
+    assert not touching & set(mine.ids[~mine.boundary].tolist())
+    assert set(mine.ids[mine.boundary].tolist()) <= touching
 
 
 def test_find_halo_says_who_wants_which_row(comm, kind, directed):
@@ -85,7 +87,8 @@ def test_scatter_brings_each_halo_row_its_owners_value(local):
 
 def plain_exchange(runtime, backend, cut_graph, direction, width=WIDTH) -> Exchange:
     n_received = cut_graph.local.n_halo if direction == "forward" else cut_graph.local.plan.n_sent
-    return Exchange(runtime, backend, cut_graph.routes(direction), n_received, width,
+    routes = cut_graph.halo(HaloPlans(cut_graph.local).whole()).routes(direction)
+    return Exchange(runtime, backend, routes, n_received, width,
                     Policy(make_codec("fp32"), Schedule(1.0)), seed=0, layer=1)
 
 
@@ -109,9 +112,11 @@ def test_forward_and_reverse_are_adjoint(comm, runtime, kind, local):
     there.close(), back.close()
 
 
+@pytest.mark.parametrize("how", ["rows", "cover", "auto"])
 @pytest.mark.parametrize("blocking", [False, True])
 @pytest.mark.parametrize("normalisation", ["symmetric", "mean"])
-def test_aggregations_are_the_matrix_and_its_transpose(runtime, local, normalisation, blocking):
+def test_aggregations_are_the_matrix_and_its_transpose(runtime, local, normalisation, blocking,
+                                                       how):
     graph, _, mine = local
     backend, rng = ReferenceBackend(np.float64), np.random.default_rng(4)
     x, dz = rng.standard_normal((graph.n_nodes, WIDTH)), rng.standard_normal((graph.n_nodes, WIDTH))
@@ -126,7 +131,7 @@ def test_aggregations_are_the_matrix_and_its_transpose(runtime, local, normalisa
     plain = Policy(make_codec("fp32"), Schedule(1.0))
     strategy = HaloAggregations(runtime, backend, mine,
                                 Model(shape, None, [[], []], [hop], target, []), lambda *_: plain,
-                                plain, seed=0, blocking=blocking)
+                                plain, seed=0, blocking=blocking, halos=HaloPlans(mine, how))
     for aggregation in (strategy.forward[0], strategy.backward[0]):
         for rows in strategy.blocks:
             aggregation.push(rows, PassContext(0, 0, True))
@@ -158,28 +163,55 @@ def test_restrict_is_the_induced_subgraph(comm, kind, directed, keeps):
     build_local(comm, small, True)
 
 
-@pytest.mark.parametrize("training", [True, False])
-def test_the_last_hop_of_training_makes_the_rows_that_the_loss_looks_at(runtime, local, training):
-    graph, _, mine = local
-    trains = graph.split[0][mine.ids] == TRAIN
-    np.testing.assert_array_equal(mine.trains, trains)
+@pytest.mark.parametrize("how", ["rows", "cover"])
+@pytest.mark.parametrize("all_rows", [False, True])
+def test_hops_of_training_make_the_rows_that_the_loss_needs(comm, runtime, kind, directed, how,
+                                                            all_rows):
+    """Two hops and back, on needed rows alone: values and gradients are those of all rows."""
+    graph, owner = awkward(kind, comm.size, directed=directed, train_share=0.1)
+    mine = build_local(comm, cut(graph, owner, comm.rank, comm.size), True, 2, all_rows)
+    trains = graph.split[0] == TRAIN
+    assert (np.diff(mine.needed.distance) >= 0).all()
+    np.testing.assert_array_equal(mine.needed.distance == 0, trains[mine.ids])
     backend, plain = ReferenceBackend(np.float64), Policy(make_codec("fp32"), Schedule(1.0))
-    fields = [Field.of(name, np.zeros((mine.n_owned, WIDTH)), np.zeros((mine.n_owned, WIDTH)))
-              for name in "abc"]
+    rng, nowhere = np.random.default_rng(4), np.full((mine.n_owned, WIDTH), np.nan)
+    x, dz = rng.standard_normal((2, graph.n_nodes, WIDTH)) * trains_or_one(trains)
+    fields = [Field.of(name, nowhere.copy(), nowhere.copy()) for name in "abc"]
     hops = [Hop(number, fields[number - 1], fields[number]) for number in (1, 2)]
     model = Model(Shape("gcn", WIDTH, WIDTH, 2, WIDTH), None, [[], [], []], hops, fields[-1], [])
     for hop in hops:
         hop.source.read_by(hop)
     strategy = HaloAggregations(runtime, backend, mine, model, lambda *_: plain, plain, seed=0,
-                                blocking=False, for_loss=True)
-    aggregations = strategy.forward if training else strategy.evaluation
-    for aggregation, wanted in zip(aggregations,
-                                   (np.full(mine.n_owned, True), trains | (not training))):
+                                blocking=False, halos=HaloPlans(mine, how))
+    matrix, context = matrix_of(graph, "symmetric", self_loops=True), PassContext(0, 0, True)
+    needed = [strategy.n_needed(block) for block in range(3)]
+    assert needed == [mine.n_owned] * 3 if all_rows else needed == sorted(needed)[::-1]
+
+    def run(aggregations, blocks, numbers):
+        for aggregation, number in zip(aggregations, numbers):
+            for rows in blocks:
+                aggregation.push(rows, context)
+            blocks = list(aggregation.pull(context))
+            rows = sorted(row for start, stop in blocks for row in range(start, stop))
+            assert rows == list(range(needed[number]))
+
+    fields[0].value[:needed[0]] = x[mine.ids][:needed[0]]
+    run(strategy.forward, strategy.needed_blocks(0), (1, 2))
+    np.testing.assert_allclose(fields[2].value[:needed[2]],
+                               (matrix @ matrix @ x)[mine.ids][:needed[2]], atol=1e-12)
+    fields[2].grad[:needed[2]] = dz[mine.ids][:needed[2]]
+    run(strategy.backward[::-1], strategy.needed_blocks(2), (1, 0))
+    np.testing.assert_allclose(fields[0].grad[:needed[0]],
+                               (matrix.T @ matrix.T @ dz)[mine.ids][:needed[0]], atol=1e-12)
+    fields[0].value[:] = x[mine.ids]                     # evaluation makes all rows
+    for aggregation in strategy.evaluation:
         for rows in strategy.blocks:
-            aggregation.push(rows, PassContext(0, 0, training))
-        yielded = [row for start, stop in aggregation.pull(PassContext(0, 0, training))
-                   for row in range(start, stop)]
-        assert sorted(yielded) == np.flatnonzero(wanted).tolist()
-    idle = [row for start, stop in strategy.idle_blocks for row in range(start, stop)]
-    assert sorted(idle) == np.flatnonzero(~trains).tolist()
+            aggregation.push(rows, context)
+        assert sum(stop - start for start, stop in aggregation.pull(context)) == mine.n_owned
+    np.testing.assert_allclose(fields[2].value, (matrix @ matrix @ x)[mine.ids], atol=1e-12)
     strategy.close()
+
+
+def trains_or_one(trains: np.ndarray) -> np.ndarray:
+    """(2, n, 1): values are anywhere, the loss has gradients at training nodes alone."""
+    return np.stack([np.ones(len(trains)), trains])[..., None]

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from parts import KINDS, awkward, cut
 
+from hpcgcn.graph import csr
 from hpcgcn.graph.data import TRAIN
 from hpcgcn.nn.models import MODELS, Shape
-from hpcgcn.parallel import needed
 from hpcgcn.parallel.needed import NeededRows, count_hops, distances, distances_within
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(60)]
@@ -27,7 +27,7 @@ def walked(graph, trains, n_hops) -> np.ndarray:
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_distances_are_those_of_a_walk(comm, kind, directed, share, monkeypatch):
-    monkeypatch.setattr(needed, "SPREAD_ENTRIES", 3)
+    monkeypatch.setattr(csr, "BLOCK_EDGES", 3)
     graph, owner = awkward(kind, comm.size, directed=directed, train_share=share)
     part = cut(graph, owner, comm.rank, comm.size)
     for n_hops in (0, 1, 2, 5, 300):

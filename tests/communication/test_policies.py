@@ -43,6 +43,7 @@ REFUSED = {
     "ratio is at least 1 .*everything": {"codec": "subset", "rate": "4,last=0.5"},
     "bits' sends at most 32": {"codec": "bits", "rate": "8,features=64"},
     "residual with 1 bit": {"codec": "8bit,last=1bit", "residual": True},
+    "cannot leave out one of its rows": {"method": "bns", "halo": "cover"},
     "cuda-aware": {"mpi": "cuda-aware"},
 }
 

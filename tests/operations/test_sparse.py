@@ -58,6 +58,29 @@ def test_spmm_accumulates_stored_and_masked_rows_in_a_range(backend, arena, widt
     assert (after[:start] == before[:start]).all() and (after[stop:] == before[stop:]).all()
 
 
+@pytest.mark.parametrize("n_first", [0, 11, 29])
+def test_spmm_of_the_first_columns_alone(backend, arena, width, n_first):
+    """Sorted rows that end where the other columns begin: the product with the first columns."""
+    indptr, indices = graph()[:2]
+    rows = [np.sort(indices[indptr[i]:indptr[i + 1]]) for i in range(37)]
+    ends = np.array([indptr[i] + np.searchsorted(row, n_first) for i, row in enumerate(rows)])
+    csr = (indptr, np.concatenate(rows).astype(np.int32), 29)
+    scales = scales_of(csr, ALL_SCALES)
+    x, out = numbers(29, width), arena.garbage((37, width))
+    matrix = arena.csr(csr, **scales, ends=ends.astype(np.int64))
+    assert matrix.nnz == (ends - indptr[:-1]).sum()
+    backend.spmm(matrix, arena.put(x), out)
+    a, magnitude = (whole[:, :n_first] for whole in dense(csr, **scales))
+    close(arena.get(out), a @ x[:n_first], magnitude @ np.abs(x[:n_first]), 200)
+
+
+def test_ends_outside_of_their_rows_are_refused(backend, arena):
+    csr = graph()
+    for ends in (csr[0][1:] + 1, csr[0][:-1] - 1):
+        with pytest.raises(ValueError, match="within their rows"):
+            arena.csr(csr, ends=ends)
+
+
 def test_spmm_ignores_what_is_masked_even_a_nan(backend, arena):
     csr = graph()
     x, mask = numbers(29, 7), np.ones((29, 7))

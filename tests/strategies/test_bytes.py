@@ -1,9 +1,11 @@
 """Bytes on the wire, as metrics.csv tells them, against formulas worked out from the partition."""
 
+import networkx as nx
 import numpy as np
 import pytest
 from many_runs import job, run_many
 
+from hpcgcn.graph.data import TRAIN
 from hpcgcn.graph.generate import generate_sbm
 from hpcgcn.graph.partition import partition_graph, statistics
 from hpcgcn.graph.store import write_graph
@@ -15,6 +17,14 @@ METHODS = ("vanilla", "overlap", "pipegcn", "sylvie-s", "sylvie-a", "varco", "bn
 BUDGETS = {"bits": 500_000, "subset": 500_000, "nodes": 400_000, "bits-feedback": 500_000}
 CODECS = {"fp16": {}, "bf16": {}, "8bit": {}, "2bit": {}, "4bit": {"code_parameters": "fp32"},
           "subset": {"rate": "5"}, "bits": {"rate": "step:1@0,2@2,4@4,8@6,16@8,32@10"}}
+
+
+# Only what the loss needs, as rows or sums.
+LEAST = {"rows": {"halo": "rows"}, "cover": {"halo": "cover"}, "auto": {},
+         "all-cover": {"halo": "cover", "needed_rows": False},
+         "1bit": {"halo": "cover", "method": "sylvie-s"},
+         "stale": {"halo": "cover", "method": "pipegcn"},
+         "budget": {"halo": "cover", "codec": "bits", "byte_budget": "150000"}}
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +42,8 @@ def halo_rows(graph):
 def runs(graph, tmp_path_factory):
     folder = tmp_path_factory.mktemp("bytes")
     write_graph(folder / "g.h5", graph)
-    common = {"hidden": HIDDEN, "epochs": EPOCHS, "layers": 3, "model": "sage"}
+    whole = {"hidden": HIDDEN, "epochs": EPOCHS, "layers": 3, "model": "sage"}
+    common = whole | {"halo": "rows", "needed_rows": False}
     jobs = [job(name, folder / "g.h5", method=name, **common) for name in METHODS]
     jobs += [job(f"codec-{name}", folder / "g.h5", codec=name, **common, **settings)
              for name, settings in CODECS.items()]
@@ -44,6 +55,8 @@ def runs(graph, tmp_path_factory):
     jobs += [job("narrow", folder / "g.h5", method="vanilla",
                  **common | {"model": "gcn", "layers": 2}),
              job("deep", folder / "g.h5", method="vanilla", **common | {"model": "resgcn"})]
+    jobs += [job(f"least-{name}", folder / "g.h5", **whole | settings)
+             for name, settings in LEAST.items()]
     results = run_many(RANKS, jobs, folder)
     assert not {label: run for label, run in results.items() if "rows" not in run}
     return results
@@ -146,3 +159,67 @@ def test_what_fp32_would_have_sent_is_told(runs, halo_rows):
     for name in ("vanilla", "sylvie-a", "varco", "bns"):
         assert set(column(runs[name],
                           "bytes_uncompressed")) == {of_exchanges(halo_rows, lambda d: 4 * d)}
+
+
+@pytest.fixture(scope="module")
+def least(graph):
+    """{what: (rows of hop 1, rows of hop 2)}, over all pairs of ranks, counted one by one."""
+    part = partition_graph(graph, RANKS, "metis", "volume")
+    edges = [(int(u), v) for v in range(graph.n_nodes)
+             for u in graph.indices[graph.indptr[v]:graph.indptr[v + 1]] if part[u] != part[v]]
+    readers = {v for v in range(graph.n_nodes) if graph.split[0][v] == TRAIN}
+    found = {"needed": [], "cover": [], "all": []}
+    for last in (True, False):
+        needed = edges_between([(u, v) for u, v in edges if v in readers], part)
+        found["needed"].insert(0, sum(len({u for u, _ in pairs}) for pairs in needed))
+        found["cover"].insert(0, sum(largest_matching(pairs) for pairs in needed))
+        found["all"].insert(0, sum(map(largest_matching, edges_between(edges, part))))
+        if last:                         # the hop before makes what the last one reads
+            readers |= {int(u) for v in readers
+                        for u in graph.indices[graph.indptr[v]:graph.indptr[v + 1]]}
+    return found
+
+
+def edges_between(edges: list, part) -> list[list]:
+    """The edges of each ordered pair of parts."""
+    return [[(u, v) for u, v in edges if (part[u], part[v]) == pair]
+            for pair in {(part[u], part[v]) for u, v in edges}]
+
+
+def largest_matching(edges: list) -> int:
+    """By an independent implementation; the size of a minimum vertex cover."""
+    graph = nx.Graph((("source", u), ("destination", v)) for u, v in edges)
+    sources = [node for node in graph if node[0] == "source"]
+    return len(nx.bipartite.hopcroft_karp_matching(graph, sources)) // 2
+
+
+def of_hops(rows, row_bytes) -> int:
+    """128 columns in hop 1 and 5 in hop 2, there and back."""
+    return 2 * (rows[0] * row_bytes(HIDDEN) + rows[1] * row_bytes(CLASSES))
+
+
+@pytest.mark.parametrize("name, what, row_bytes", [
+    ("rows", "needed", lambda d: 4 * d), ("cover", "cover", lambda d: 4 * d),
+    ("all-cover", "all", lambda d: 4 * d), ("stale", "cover", lambda d: 4 * d),
+    ("1bit", "cover", lambda d: 4 + -(-d // 8))])
+def test_only_what_the_loss_needs_is_sent(runs, least, halo_rows, name, what, row_bytes):
+    sent = column(runs[f"least-{name}"], "bytes_sent")
+    assert set(sent) == {of_hops(least[what], row_bytes)}
+    assert least["cover"][1] < least["needed"][1] < halo_rows, "a graph that shows nothing"
+    assert least["cover"][0] < halo_rows
+
+
+def test_auto_sends_what_is_counted_when_a_graph_is_partitioned(runs, least, graph):
+    """Sums where they save enough and leave the work balanced."""
+    counted = statistics(graph, partition_graph(graph, RANKS, "metis", "volume"))["hops_from_loss"]
+    sent = set(column(runs["least-auto"], "bytes_sent"))
+    assert sent == {of_hops([counted[1]["auto"], counted[0]["auto"]], lambda d: 4 * d)}
+    for name, what in (("needed", "needed"), ("cover", "cover")):
+        assert [counted[1][name], counted[0][name]] == least[what]
+    for hop in counted:
+        assert hop["cover"] <= hop["auto"] <= hop["needed"] <= hop["all"]
+
+
+def test_a_budget_counts_what_is_sent(runs):
+    spent = column(runs["least-budget"], "bytes_sent").sum()
+    assert 0.85 * 150_000 < spent <= 150_000

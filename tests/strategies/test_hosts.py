@@ -103,7 +103,9 @@ def test_one_host_or_one_rank_per_host_changes_nothing(n_ranks, per_host, source
 
 def test_staleness_and_samples_are_those_of_one_rank_per_host(two_hosts, sources, tmp_path):
     """What is sent is another thing than with one rank, but the same as with a rank per host."""
-    jobs = [task for task in coded_jobs(sources, parallel="partition") if task["label"] in AS_PARTS]
+    all_rows = {"halo": "rows", "needed_rows": False}
+    jobs = [task for task in coded_jobs(sources, parallel="partition", **all_rows)
+            if task["label"] in AS_PARTS]
     for label, run in run_many(2, jobs, tmp_path).items():
         apart = np.abs(np.array(two_hosts[label]["losses"]) / run["losses"] - 1)
         assert apart.max() < (1e-2 if label == "stored" else 1e-4), f"{label}: {apart}"

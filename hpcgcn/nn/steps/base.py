@@ -94,13 +94,6 @@ class Step:
         """The fields whose gradients backward writes or adds to."""
         return [field for field in self.reads if field.wants_gradient]
 
-    def clear(self, rows):
-        """`backward` where the target's gradient is zero: what it would overwrite becomes zero."""
-        block = slice(*rows)
-        for field in self.written_gradients():
-            if not field.adds(self):
-                self.backend.axpby(0.0, field.grad[block], 0.0, None, field.grad[block])
-
 
 def pass_on(backend, gradient, source: Field, consumer, block, alpha: float = 1.0):
     """source.grad (= or +=) alpha * gradient for a block of rows."""

@@ -34,7 +34,7 @@ class FeatureStrategy(Strategy):
     def load(self, source) -> Part:
         return load_slice(self.runtime.comm, source, self.config, self.n_sparse)
 
-    def local_graph(self, part: Part, self_loops: bool) -> WholeGraph:
+    def local_graph(self, part: Part, self_loops: bool, n_hops: int | None) -> WholeGraph:
         return build_whole(self.runtime.comm, part, self_loops, order_blocks=self.n_sparse > 0)
 
     def aggregations(self, backend, local, model, policies=None) -> TransposedAggregations:

@@ -47,13 +47,11 @@ class HostAggregation(Aggregation):
     """out (= or +=) A x by way of `columns`, an aggregation of this rank's columns of all rows of
     the host."""
 
-    def __init__(self, layout: HostLayout, columns: Aggregation, moves: Moves, progress,
-                 trained: list[int]):
-        """trained: the blocks that `columns` completes in training."""
+    def __init__(self, layout: HostLayout, columns: Aggregation, moves: Moves, progress):
         self.layout, self.columns, self.moves = layout, columns, moves
         self.x, self.out, self.adds = moves.x, moves.out, moves.adds
         self.slice_in, self.slice_out = moves.slice_in, moves.slice_out
-        self.progress, self.trained, self.n_started = progress, trained, 0
+        self.progress, self.n_started = progress, 0
         self.multiply_adds = columns.multiply_adds
         largest = max((stop - start for start, stop in map(layout.local_rows,
                                                            range(layout.n_blocks))), default=0)
@@ -83,7 +81,7 @@ class HostAggregation(Aggregation):
         for block in range(layout.n_blocks):
             self.moves.gather[block].finish()
             self.columns.push(layout.host_rows(block), context)
-        missing = deque(self.trained if context.training else range(layout.n_blocks))
+        missing = deque(range(layout.n_blocks))
         in_flight: deque[int] = deque()
         for rows in self.columns.pull(context):
             while missing and layout.host_rows(missing[0])[1] <= rows[1]:
@@ -118,7 +116,7 @@ class HostAggregations(Aggregations):
     """Transposes around the partition strategy's aggregations of this rank's columns."""
 
     def __init__(self, groups: HostGroups, backend, graph: HostGraph, model, policies,
-                 plain: Policy, *, seed: int, blocking: bool, precision: str, for_loss: bool):
+                 plain: Policy, *, seed: int, blocking: bool, precision: str):
         self.layout = HostLayout(groups.within, backend, graph.bounds, graph.host.ids)
         self.slices, self.plain = Slices(backend, graph.host.n_owned), plain
         self.transposes = Transposes(self.layout, seed, NAMES)
@@ -130,29 +128,23 @@ class HostAggregations(Aggregations):
             return policies(hop, direction) if width else plain_policy()
 
         self.columns = HaloAggregations(groups.across, backend, graph.host, columns, of_columns,
-                                        plain, seed=seed, blocking=blocking, precision=precision,
-                                        for_loss=for_loss)
+                                        plain, seed=seed, blocking=blocking, precision=precision)
         self._tell_apart(groups)
-        everywhere, used = list(range(self.layout.n_blocks)), self._for_loss()
 
-        def wrapped(inner: Aggregation, moves: Moves, trained: list[int]) -> HostAggregation:
-            return HostAggregation(self.layout, inner, moves, groups.within, trained)
+        def wrapped(inner: Aggregation, moves: Moves) -> HostAggregation:
+            return HostAggregation(self.layout, inner, moves, groups.within)
 
         pairs = list(zip(model.hops, columns.hops))
         there = [self._there(hop, own) for hop, own in pairs]
         back = {k: self._back(*pairs[k]) for k, inner in enumerate(self.columns.backward) if inner}
         self.moves = [*there, *back.values()]
-        trained = [everywhere] * (len(pairs) - 1) + [used]
-        self.forward = list(map(wrapped, self.columns.forward, there, trained))
-        self.evaluation = list(map(wrapped, self.columns.evaluation, there, trained))
-        self.backward = [wrapped(inner, back[k], everywhere) if inner else None
+        self.forward = list(map(wrapped, self.columns.forward, there))
+        self.evaluation = list(map(wrapped, self.columns.evaluation, there))
+        self.backward = [wrapped(inner, back[k]) if inner else None
                          for k, inner in enumerate(self.columns.backward)]
         self.exchanges = self.columns.exchanges + self.transposes.exchanges
-        blocks = [row_blocks(backend, *self.layout.local_rows(block), model.shape.hidden)
-                  for block in everywhere]
-        self.blocks = [rows for pieces in blocks for rows in pieces]
-        self.idle_blocks = frozenset(rows for block, pieces in enumerate(blocks)
-                                     for rows in pieces if block not in used)
+        self.blocks = [rows for block in range(self.layout.n_blocks) for rows in
+                       row_blocks(backend, *self.layout.local_rows(block), model.shape.hidden)]
 
     def _model_of_columns(self, model) -> Model:
         """The same hops with this rank's columns of all rows of the host."""
@@ -173,14 +165,6 @@ class HostAggregations(Aggregations):
             for route in exchange.routes:
                 route.out_stream += groups.number * (groups.n_hosts + 1)
                 route.in_stream += groups.number * (groups.n_hosts + 1)
-
-    def _for_loss(self) -> list[int]:
-        """The blocks of rows that are in the loss."""
-        inside, outside = self.columns.matrices.n_train
-        first = self.columns.matrices.n_interior
-        rows = map(self.layout.host_rows, range(self.layout.n_blocks))
-        return [block for block, (start, stop) in enumerate(rows)
-                if stop <= inside or start >= first and stop <= first + outside]
 
     def _there(self, hop, own) -> Moves:
         """The transposes of a hop's values; own: the same hop of this rank's columns."""

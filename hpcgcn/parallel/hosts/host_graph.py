@@ -68,7 +68,8 @@ def host_part(groups: HostGroups, part: Part, self_loops: bool) -> HostPart:
     local = bounds = None
     if groups.number == 0:
         local = build_local(groups.across.comm, gathered, self_loops)
-        bounds = cut_blocks(local.n_interior, local.n_owned, _ends(local), groups.per_host)
+        n_interior = local.n_owned - int(local.boundary.sum())
+        bounds = cut_blocks(n_interior, local.n_owned, groups.per_host)
     (local, bounds), window = share_object(groups.within.comm, (local, bounds),
                                            groups.across.comm)
     graph = HostGraph(local, bounds, rows_of(bounds, groups.number, groups.per_host),
@@ -76,12 +77,6 @@ def host_part(groups: HostGroups, part: Part, self_loops: bool) -> HostPart:
     runs = part.offsets[groups.host * groups.per_host:][:groups.per_host + 1] - gathered.offsets[
         groups.host]
     return _moved(groups, part, graph, runs)
-
-
-def _ends(local: LocalGraph) -> list[int]:
-    """Rows at which those end that training needs."""
-    inside, outside = local.n_train
-    return [inside, local.n_interior + outside]
 
 
 def _gathered(groups: HostGroups, part: Part) -> Part:

@@ -1,10 +1,9 @@
 """How a host's rows are cut into blocks, each of which its ranks share, and who has which columns.
 
-The rows of a host are in the order of its local graph: interior, then boundary, and within each
-those that training needs first. A block is a range of them. Rank r of the host updates the r-th
-share of every block. So all ranks have equally much to do of each kind of rows, a block of rows of
-all ranks is one contiguous range of the host's arrays, and its shares of all blocks, one after
-another, are contiguous in a rank's own arrays.
+The rows of a host are in the order of its local graph: interior, then boundary. A block is a range
+of them. Rank r of the host updates the r-th share of every block. So all ranks have equally much to
+do of each kind of rows, a block of rows of all ranks is one contiguous range of the host's arrays,
+and its shares of all blocks, one after another, are contiguous in a rank's own arrays.
 """
 
 from __future__ import annotations
@@ -18,14 +17,12 @@ BLOCKS = 4                           # of the interior and of the boundary: they
 LEAST_ROWS = 64                      # per rank and block
 
 
-def cut_blocks(n_interior: int, n_rows: int, limits: list[int], ranks: int) -> np.ndarray:
-    """Where blocks begin, and the end of the last one; blocks do not go across `limits`."""
+def cut_blocks(n_interior: int, n_rows: int, ranks: int) -> np.ndarray:
+    """Where blocks begin, and the end of the last one."""
     bounds = [0]
     for start, stop in ((0, n_interior), (n_interior, n_rows)):
         size = max(-(-(stop - start) // BLOCKS), LEAST_ROWS * ranks)
-        inside = sorted({start, stop, *(end for end in limits if start < end < stop)})
-        for first, last in zip(inside, inside[1:]):
-            bounds += [min(at + size, last) for at in range(first, last, size)]
+        bounds += [min(at + size, stop) for at in range(start, stop, size)]
     return np.array(bounds, np.int64)
 
 

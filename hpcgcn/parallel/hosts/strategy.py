@@ -37,7 +37,7 @@ class HostStrategy(Strategy):
         return super().make_engine(backend, host_part(self.groups, part, shape.self_loops), shape,
                                    parameters, precompute=precompute, make_policies=make_policies)
 
-    def local_graph(self, part: Part, self_loops: bool) -> HostGraph:
+    def local_graph(self, part: Part, self_loops: bool, n_hops: int | None) -> HostGraph:
         if not isinstance(part, HostPart):
             raise TypeError("parallel = 'hosts' computes with the rows of a HostPart")
         return part.graph
@@ -46,7 +46,7 @@ class HostStrategy(Strategy):
         config, (training, plain) = self.config, exact_policies(policies)
         return HostAggregations(self.groups, backend, local, model, training, plain,
                                 seed=config.seed, blocking=config.blocking,
-                                precision=config.precision, for_loss=policies is not None)
+                                precision=config.precision)
 
     def facts(self, engine) -> dict:
         return {"host_parts": self.groups.n_hosts, "ranks_per_host": self.groups.per_host}

@@ -1,124 +1,113 @@
-"""The graph cut into parts, one per rank: the halo exchange overlaps with work on interior rows.
+"""The graph cut into parts, one per rank: halo rows are exchanged while interior rows are computed.
 
-Forward: start the messages; interior rows whole (aggregated here, updated by the caller); the
-boundary rows' local part; wait; add the halo's part. Backward: the halo's gradients first, start;
-interior; boundary; wait; add what arrived. A row's gradient of a later layer may still be gathered
-for the boundary while an earlier layer is already written for the interior: that is why fields keep
-three generations of gradients.
+Forward: make partial sums for other ranks and start the messages; interior rows whole (aggregated
+here, updated by the caller); the boundary rows' local part; wait; add the halo's part. Backward:
+the halo's gradients first, start; interior; boundary; wait; add what arrived. Training does this
+for the rows that each hop needs (needed.py), evaluation for all. A row's gradient of a later layer
+may still be gathered for the boundary while an earlier layer is already written for the interior:
+that is why fields keep three generations of gradients.
 """
 
 from __future__ import annotations
 
-from hpcgcn.exchange.codecs import Rows as MessageRows
+from typing import Any
+
 from hpcgcn.exchange.exchange import Exchange
-from hpcgcn.exchange.types import Policy, Route
+from hpcgcn.exchange.types import Policy
 from hpcgcn.mpi.runtime import Runtime
 from hpcgcn.parallel.aggregation import (
     Aggregation,
     Aggregations,
     GatherStores,
+    Rows,
+    Storage,
     gathers_gradient,
     multiply,
     reuse,
     row_blocks,
-    scales,
-    split_blocks,
 )
+from hpcgcn.parallel.partition.halo_plans import HaloPlans, HopHalo
+from hpcgcn.parallel.partition.matrices import HaloMatrices, PartitionedMatrices
 
 
-class PartitionedMatrices:
-    """The matrices and message routes that all hops of a partitioned graph share."""
+class Scratch:
+    """Arrays that hops of one width share: each is used up before another hop needs it."""
 
-    def __init__(self, backend, local, normalisation: str, for_loss: bool = False):
-        self.backend, self.local, self.n_interior, self.n_owned = (backend, local, local.n_interior,
-                                                                   local.n_owned)
-        rows, columns, halo_columns = scales(normalisation, local.degree, local.halo_degree,
-                                             backend.dtype)
-        boundary_rows = rows[self.n_interior:]
-        n_boundary = self.n_owned - self.n_interior
+    def __init__(self, backend):
+        self.backend = backend
+        self._arrays: dict[tuple[str, int], Any] = {}
 
-        def matrix(structure, row_scale, column_scale):
-            return backend.csr(structure.indptr, structure.indices, structure.n_columns, None,
-                               row_scale, column_scale)
-
-        def transposes(inner_t, outer_t):
-            # (n_halo, n_boundary)
-            return matrix(inner_t, columns, rows), matrix(outer_t, halo_columns, boundary_rows)
-
-        self.inner = matrix(local.inner, rows, columns)
-        self.outer = matrix(local.outer, boundary_rows, halo_columns)  # (n_boundary, n_halo)
-        self.transposes = transposes(local.inner_t, local.outer_t)
-        # The loss has a gradient at training nodes only.
-        self.transposes_of_loss = transposes(
-            local.inner_t.with_columns(local.trains), local.outer_t.with_columns(
-                local.trains[self.n_interior:])) if for_loss else self.transposes
-        self.n_train = inside, outside = local.n_train if for_loss else (self.n_interior,
-                                                                         n_boundary)
-        first, within = self.n_interior, local.inner.indptr
-        self.n_entries_for_loss = int(within[inside] + within[first + outside] - within[first]
-                                      + local.outer.indptr[outside])
-        self.send_rows = [backend.from_host(n.send_rows) for n in local.plan.neighbours]
-        self.n_boundary = n_boundary
-
-    def routes(self, direction: str) -> list[Route]:
-        """Owner to halo (values) or halo to owner (gradients)."""
-        local, routes = self.local, []
-        for neighbour, send_rows in zip(local.plan.neighbours, self.send_rows):
-            owned_ids, halo_ids = local.ids[neighbour.send_rows], local.halo_ids[neighbour.halo]
-            owned = MessageRows(send_rows, self.backend.from_host(owned_ids), owned_ids)
-            halo = MessageRows(None, self.backend.from_host(halo_ids), halo_ids)
-            if direction == "forward":
-                routes.append(Route(neighbour.rank, owned, None, halo, neighbour.halo))
-            else:
-                received = MessageRows(None, owned.ids, owned_ids)
-                # Several ranks send gradients for the same node: each draws its own rounding.
-                routes.append(Route(neighbour.rank, halo, neighbour.halo, received,
-                                    neighbour.receive_slice, out_stream=local.plan.comm.rank + 1,
-                                    in_stream=neighbour.rank + 1))
-        return routes
+    def rows(self, what: str, n_rows: int, width: int):
+        """Rows for one use."""
+        held = self._arrays.get((what, width))
+        if held is None or len(held) < n_rows:
+            held = self._arrays[what, width] = self.backend.zeros((n_rows, width))
+        return held[:n_rows]
 
 
-class HaloForward(Aggregation):
-    """out = A_inner x + A_outer halo(x)."""
+class HaloAggregation(Aggregation):
+    """A hop in one direction: sends when all its input is there."""
 
-    def __init__(self, matrices: PartitionedMatrices, x, out, exchange: Exchange, blocking: bool,
-                 stores: GatherStores, turn: int, progress: Runtime, last: bool):
-        self.matrices, self.x, self.out, self.exchange = matrices, x, out, exchange
+    def __init__(self, matrices: PartitionedMatrices, halo: HaloMatrices, exchange: Exchange,
+                 rows: tuple[int, int], width: int, blocking: bool, progress: Runtime):
+        """rows: how many of the input and of the output, which are the first ones."""
+        self.matrices, self.halo, self.exchange = matrices, halo, exchange
         self.blocking, self.progress = blocking, progress
-        self.storage = stores.storage("owned", x, turn, reuse(matrices.inner))
-        self.halo_storage = stores.storage("halo", exchange.received, turn, reuse(matrices.outer))
-        backend, width = matrices.backend, out.shape[1]
-        self.everywhere = (row_blocks(backend, 0, matrices.n_interior, width),
-                           row_blocks(backend, matrices.n_interior, matrices.n_owned, width))
-        inside, outside = matrices.n_train
-        self.for_loss = (row_blocks(backend, 0, inside, width),
-                         row_blocks(backend, matrices.n_interior, matrices.n_interior + outside,
-                                    width))
-        self.last = last
-        self.multiply_adds = (matrices.n_entries_for_loss if last
-                              else matrices.inner.nnz + matrices.outer.nnz) * width
+        self.n_source, n_target = rows
+        self.interior, self.boundary = (matrices.blocks(n_target, boundary, width)
+                                        for boundary in (False, True))
+        self._n_pushed = 0
+
+    storage: Storage                 # the input, as SpMM gathers it
 
     def push(self, rows, context):
         self.storage.keep(rows)
-        if rows[1] == self.matrices.n_owned:  # boundary rows come last: now all of them are ready
-            self.exchange.start(self.x, context.epoch)
+        self._n_pushed += rows[1] - rows[0]
+        if self._n_pushed == self.n_source:      # boundary rows come last
+            self._send(context)
         self.progress.progress()
 
-    def pull(self, context):
-        backend, matrices = self.matrices.backend, self.matrices
+    def _begin(self, context):
+        """Before the first row of the output."""
+        if not self.n_source:                # nobody pushed, but there may be something to receive
+            self._send(context)
+        self._n_pushed = 0
         if self.blocking:
             self.exchange.finish()
+
+    def _send(self, context):
+        raise NotImplementedError
+
+
+class HaloForward(HaloAggregation):
+    """out = A_inner x + A_outer halo(x), for the first rows of out from the first rows of x."""
+
+    def __init__(self, matrices: PartitionedMatrices, halo: HaloMatrices, x, out,
+                 rows: tuple[int, int], exchange: Exchange, blocking: bool, stores: GatherStores,
+                 turn: int, progress: Runtime, packed):
+        """packed: where what is sent is put together, or None: it is sent from x."""
+        width = out.shape[1]
+        super().__init__(matrices, halo, exchange, rows, width, blocking, progress)
+        self.x, self.out, self.packed = x, out, packed
+        self.storage = stores.storage("owned", x, turn, reuse(matrices.inner))
+        self.halo_storage = stores.storage("halo", exchange.received, turn, reuse(halo.outer))
+        n_entries = int(matrices.local.inner.indptr[rows[1]]) + halo.n_entries
+        self.multiply_adds = n_entries * width
+
+    def _send(self, context):
+        if self.packed is not None:
+            self.halo.pack(self.x, self.storage.rows, self.packed)
+        self.exchange.start(self.x if self.packed is None else self.packed, context.epoch)
+
+    def pull(self, context):
+        self._begin(context)
+        backend, inner = self.matrices.backend, self.matrices.inner
         progress, rows = self.progress.progress, self.storage.rows
-        interior, boundary = self.for_loss if self.last and context.training else self.everywhere
-        yield from multiply(backend, matrices.inner, rows, self.out, interior, progress=progress)
-        for _ in multiply(backend, matrices.inner, rows, self.out, boundary, progress=progress):
+        yield from multiply(backend, inner, rows, self.out, self.interior, progress=progress)
+        for _ in multiply(backend, inner, rows, self.out, self.boundary, progress=progress):
             pass
         halo = self._stored(self.exchange.finish())
-        first = matrices.n_interior
-        blocks = [(start - first, stop - first) for start, stop in boundary]
-        for start, stop in multiply(backend, matrices.outer, halo, self.out[first:], blocks, True,
-                                    progress):
-            yield first + start, first + stop
+        yield from multiply(backend, self.halo.outer, halo, self.out, self.boundary, True, progress)
 
     def _stored(self, halo):
         self.halo_storage.source = halo
@@ -126,45 +115,39 @@ class HaloForward(Aggregation):
         return self.halo_storage.rows
 
 
-class HaloBackward(Aggregation):
-    """dx (= or +=) A_inner^T dz, plus what the ranks that read my rows send: their A_outer^T dz."""
+class HaloBackward(HaloAggregation):
+    """dx (= or +=) A_inner^T dz, plus what the ranks that read my rows send: their A_outer^T dz.
 
-    def __init__(self, matrices: PartitionedMatrices, dz, dx, adds: bool, halo_gradient,
-                 exchange: Exchange, blocking: bool, stores: GatherStores,
-                 turn: int, progress: Runtime, last: bool):
-        self.inner_t, self.outer_t = matrices.transposes_of_loss if last else matrices.transposes
-        self.matrices, self.dz, self.dx, self.adds, self.exchange = matrices, dz, dx, adds, exchange
-        self.blocking, self.progress = blocking, progress
-        self.storage = stores.storage("owned", dz, turn, reuse(matrices.transposes[0]))
-        self.halo_gradient = halo_gradient  # (n_halo, width), what the exchange sends
-        backend, width = matrices.backend, dz.shape[1]
-        self.interior = row_blocks(backend, 0, matrices.n_interior, width)
-        self.boundary = row_blocks(backend, matrices.n_interior, matrices.n_owned, width)
-        self.halo = row_blocks(backend, 0, matrices.local.n_halo, width)
-        self.multiply_adds = (self.inner_t.nnz + self.outer_t.nnz) * width
+    For the first rows of dx from the first rows of dz.
+    """
 
-    def push(self, rows, context):
-        self.storage.keep(rows)
-        if rows[1] == self.matrices.n_owned:
-            boundary = self.storage.rows[self.matrices.n_interior:]
-            for _ in multiply(self.matrices.backend, self.outer_t, boundary, self.halo_gradient,
-                              self.halo, progress=self.progress.progress):
-                pass
-            self.exchange.start(self.halo_gradient, context.epoch)
-        self.progress.progress()
+    def __init__(self, matrices: PartitionedMatrices, halo: HaloMatrices, dz, dx,
+                 rows: tuple[int, int], adds: bool, halo_gradient, exchange: Exchange,
+                 blocking: bool, stores: GatherStores, turn: int, progress: Runtime, summed):
+        """halo_gradient: (n_received, width), what the exchange sends. summed: scratch for the
+        gradients of sums."""
+        width = dz.shape[1]
+        super().__init__(matrices, halo, exchange, rows, width, blocking, progress)
+        self.dx, self.adds, self.halo_gradient, self.summed = dx, adds, halo_gradient, summed
+        self.inner_t = matrices.inner_t(rows[0])
+        self.storage = stores.storage("owned", dz, turn, reuse(matrices.inner_t(len(dz))))
+        self.received = row_blocks(matrices.backend, 0, halo.plan.n_received, width)
+        self.multiply_adds = (self.inner_t.nnz + halo.n_entries) * width
+
+    def _send(self, context):
+        for _ in multiply(self.matrices.backend, self.halo.outer_t, self.storage.rows,
+                          self.halo_gradient, self.received, progress=self.progress.progress):
+            pass
+        self.exchange.start(self.halo_gradient, context.epoch)
 
     def pull(self, context):
-        backend, matrices = self.matrices.backend, self.matrices
-        if self.blocking:
-            self.exchange.finish()
+        self._begin(context)
+        backend, inner_t = self.matrices.backend, self.inner_t
         progress, rows = self.progress.progress, self.storage.rows
-        yield from multiply(backend, self.inner_t, rows, self.dx, self.interior, self.adds,
-                            progress)
-        for _ in multiply(backend, self.inner_t, rows, self.dx, self.boundary, self.adds, progress):
+        yield from multiply(backend, inner_t, rows, self.dx, self.interior, self.adds, progress)
+        for _ in multiply(backend, inner_t, rows, self.dx, self.boundary, self.adds, progress):
             pass
-        arrived = self.exchange.finish()
-        for neighbour, send_rows in zip(matrices.local.plan.neighbours, matrices.send_rows):
-            backend.scatter_add_rows(arrived[neighbour.receive_slice], send_rows, self.dx)
+        self.halo.add_gradients(self.exchange.finish(), self.dx, self.summed)
         yield from self.boundary
 
 
@@ -175,58 +158,89 @@ class HaloAggregations(Aggregations):
     """
 
     def __init__(self, runtime: Runtime, backend, local, model, policies, plain: Policy, *,
-                 seed: int, blocking: bool, precision: str = "fp32", for_loss: bool = False):
-        """for_loss: training needs no other logits than those of training nodes."""
-        self.runtime, self.backend, self.model = runtime, backend, model
-        self.matrices = PartitionedMatrices(backend, local, model.shape.normalisation, for_loss)
+                 seed: int, blocking: bool, precision: str = "fp32",
+                 halos: HaloPlans | None = None):
+        """halos: what hops exchange; rows, if it is not given."""
+        self.runtime, self.width = runtime, model.shape.hidden
+        self.matrices = PartitionedMatrices(backend, local, model.shape.normalisation)
         self.seed, self.blocking = seed, blocking
-        self.stores = GatherStores(backend, precision)
+        self.halos = halos or HaloPlans(local)
+        self.stores, self.scratch = GatherStores(backend, precision), Scratch(backend)
         self.exchanges: list[tuple[int, str, Exchange]] = []
         self.forward: list[HaloForward] = [self._forward(hop, policies(hop.number, "forward"))
                                            for hop in model.hops]
         self.backward: list[HaloBackward | None] = [
             self._backward(hop, policies(hop.number, "backward"))
             if gathers_gradient(hop) else None for hop in model.hops]
+        self._plain: dict[int, tuple[Exchange, Any]] = {}    # of evaluation, by width
         self.evaluation: list[HaloForward] = [
             self._evaluation(hop, training, plain)
             for hop, training in zip(model.hops, self.forward)]
-        inside, outside = self.matrices.n_train
-        inner, inner_idle = split_blocks(backend, 0, inside, local.n_interior, model.shape.hidden)
-        outer, outer_idle = split_blocks(backend, local.n_interior, outside, local.n_owned,
-                                         model.shape.hidden)
-        self.blocks, self.idle_blocks = (inner + inner_idle + outer + outer_idle,
-                                         frozenset(inner_idle + outer_idle))
+        self.blocks = self._first_blocks(local.n_owned)
 
-    def _forward(self, hop, policy: Policy, training: bool = True) -> HaloForward:
-        exchange = self._exchange(hop, "forward", policy)
-        if training:
-            self.exchanges.append((hop.number, "forward", exchange))
-        return HaloForward(self.matrices, hop.source.value, hop.target.value, exchange,
-                           self.blocking, self.stores,
-                           hop.number, self.runtime, hop is self.model.hops[-1])
+    def n_needed(self, block: int) -> int:
+        return self.matrices.local.needed.count(block)
+
+    def needed_blocks(self, block: int) -> list[Rows]:
+        return self._first_blocks(self.n_needed(block))
+
+    def _first_blocks(self, n_rows: int) -> list[Rows]:
+        return [block for boundary in (False, True)
+                for block in self.matrices.blocks(n_rows, boundary, self.width)]
+
+    def _forward(self, hop, policy: Policy) -> HaloForward:
+        plan = self.halos.of_hop(hop.number)
+        packed = self._packed(plan, hop.source.width)
+        exchange = self._exchange(hop, "forward", plan, policy, packed)
+        self.exchanges.append((hop.number, "forward", exchange))
+        return self._there(hop, plan, exchange, packed,
+                           (self.n_needed(hop.number - 1), self.n_needed(hop.number)))
+
+    def _there(self, hop, plan: HopHalo, exchange: Exchange, packed, rows) -> HaloForward:
+        """packed: what the exchange sends from, or None."""
+        return HaloForward(self.matrices, self.matrices.halo(plan), hop.source.value,
+                           hop.target.value, rows, exchange, self.blocking, self.stores,
+                           hop.number, self.runtime, packed)
+
+    def _packed(self, plan: HopHalo, width: int):
+        """Where rows and sums to be sent are put together."""
+        return self.scratch.rows("packed", plan.n_sent, width) if plan.has_sums else None
 
     def _backward(self, hop, policy: Policy) -> HaloBackward:
-        halo_gradient = self.backend.zeros((self.matrices.local.n_halo, hop.target.width))
-        exchange = self._exchange(hop, "backward", policy, halo_gradient)
+        plan, width = self.halos.of_hop(hop.number), hop.target.width
+        halo = self.matrices.halo(plan)
+        halo_gradient = self.matrices.backend.zeros((plan.n_received, width))
+        exchange = self._exchange(hop, "backward", plan, policy, halo_gradient)
         self.exchanges.append((hop.number, "backward", exchange))
-        return HaloBackward(self.matrices, hop.target.grad, hop.source.grad, hop.source.adds(hop),
-                            halo_gradient, exchange, self.blocking, self.stores, hop.number,
-                            self.runtime, hop is self.model.hops[-1])
+        return HaloBackward(self.matrices, halo, hop.target.grad, hop.source.grad,
+                            (self.n_needed(hop.number), self.n_needed(hop.number - 1)),
+                            hop.source.adds(hop), halo_gradient, exchange, self.blocking,
+                            self.stores, hop.number, self.runtime,
+                            self.scratch.rows("summed", halo.n_summed, width))
 
     def _evaluation(self, hop, training: HaloForward, plain: Policy) -> HaloForward:
-        """Exact: training's own exchange if that is exact, or another one."""
-        if training.exchange.policy.exact:
-            return training
-        return self._forward(hop, plain, training=False)
+        """Exact, of all rows: training's own aggregation if it is that, or another one."""
+        n_owned, width = self.matrices.n_owned, hop.source.width
+        plan = self.halos.whole()
+        if training.exchange.policy.exact and training.halo.plan is plan:
+            exchange, packed = training.exchange, training.packed
+        else:
+            if width not in self._plain:
+                packed = self._packed(plan, width)
+                self._plain[width] = (self._exchange(hop, "forward", plan, plain, packed), packed)
+            exchange, packed = self._plain[width]
+        return self._there(hop, plan, exchange, packed, (n_owned, n_owned))
 
-    def _exchange(self, hop, direction: str, policy: Policy, source=None) -> Exchange:
-        local = self.matrices.local
-        n_received = local.n_halo if direction == "forward" else local.plan.n_sent
-        return Exchange(self.runtime, self.backend, self.matrices.routes(direction), n_received,
-                        hop.source.width, policy, seed=self.seed, layer=hop.number, source=source)
+    def _exchange(self, hop, direction: str, plan: HopHalo, policy: Policy,
+                  source=None) -> Exchange:
+        n_received = plan.n_received if direction == "forward" else plan.n_sent
+        routes = self.matrices.halo(plan).routes(direction)
+        return Exchange(self.runtime, self.matrices.backend, routes, n_received, hop.source.width,
+                        policy, seed=self.seed, layer=hop.number, source=source)
 
     def close(self):
         """Take in what is in flight and free the persistent requests."""
-        made = (*self.forward, *self.backward, *self.evaluation)
-        for aggregation in {id(a): a for a in made if a is not None}.values():
-            aggregation.exchange.close()
+        for exchange in {id(a.exchange): a.exchange
+                         for a in (*self.forward, *self.backward, *self.evaluation)
+                         if a is not None}.values():
+            exchange.close()

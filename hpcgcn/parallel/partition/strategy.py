@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from hpcgcn.graph.data import Part
 from hpcgcn.parallel.partition.aggregations import HaloAggregations
+from hpcgcn.parallel.partition.halo_plans import HaloPlans
 from hpcgcn.parallel.partition.loading import load_partition
+from hpcgcn.parallel.partition.settings import halo_kind
 from hpcgcn.parallel.strategy import Strategy, exact_policies
 
 
@@ -14,11 +16,26 @@ class PartitionStrategy(Strategy):
     def load(self, source) -> Part:
         return load_partition(self.runtime.comm, source, self.config)
 
+    def __init__(self, runtime, config):
+        super().__init__(runtime, config)
+        self._halos: list[HaloPlans] = []
+
+    def _halos_of(self, local) -> HaloPlans:
+        """What the hops over a local graph exchange."""
+        for plans in self._halos:
+            if plans.local is local:
+                return plans
+        self._halos.append(HaloPlans(local, halo_kind(self.config)))
+        return self._halos[-1]
+
+    def rows_sent(self, local, hop: int) -> int:
+        return self._halos_of(local).of_hop(hop).n_sent
+
     def aggregations(self, backend, local, model, policies=None) -> HaloAggregations:
         config, (training, plain) = self.config, exact_policies(policies)
         return HaloAggregations(self.runtime, backend, local, model, training, plain,
                                 seed=config.seed, blocking=config.blocking,
-                                precision=config.precision, for_loss=policies is not None)
+                                precision=config.precision, halos=self._halos_of(local))
 
 
 STRATEGY = PartitionStrategy

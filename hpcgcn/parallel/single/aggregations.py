@@ -6,73 +6,80 @@ from hpcgcn.parallel.aggregation import (
     Aggregation,
     Aggregations,
     GatherStores,
+    Rows,
     gathers_gradient,
     multiply,
     reuse,
     row_blocks,
     scales,
-    split_blocks,
 )
 
 
 class WholeAggregation(Aggregation):
-    """out = A x over all rows, block after block."""
+    """out = A x for the first rows of out, block after block."""
 
-    def __init__(self, backend, matrix, x, out, adds: bool, stores: GatherStores, turn: int,
-                 reuse: float, n_trained: int, n_entries: int):
-        """n_trained: the rows that training needs, the first ones; n_entries: of these in the
-        matrix."""
+    def __init__(self, backend, matrix, x, out, blocks: list[Rows], adds: bool,
+                 stores: GatherStores, turn: int, reuse: float, n_entries: int):
+        """n_entries: of the matrix, in these blocks."""
         self.backend, self.matrix, self.out, self.adds = backend, matrix, out, adds
         self.storage = stores.storage("owned", x, turn, reuse)
-        self.blocks = row_blocks(backend, 0, out.shape[0], out.shape[1])
-        self.trained = row_blocks(backend, 0, n_trained, out.shape[1])
+        self.blocks = blocks
         self.multiply_adds = n_entries * out.shape[1]
 
     def push(self, rows, context):
         self.storage.keep(rows)
 
     def pull(self, context):
-        yield from multiply(self.backend, self.matrix, self.storage.rows, self.out,
-                            self.trained if context.training else self.blocks, self.adds)
+        yield from multiply(self.backend, self.matrix, self.storage.rows, self.out, self.blocks,
+                            self.adds)
 
 
 class WholeAggregations(Aggregations):
     """Every hop is one sparse product."""
 
-    def __init__(self, backend, local, model, precision: str = "fp32", for_loss: bool = False):
-        """for_loss: training needs no other logits than those of training nodes."""
-        shape, n = model.shape, local.n_owned
-        rows, columns, _ = scales(shape.normalisation, local.degree, local.halo_degree,
-                                  backend.dtype)
-        forward = backend.csr(local.inner.indptr, local.inner.indices, n, None, rows, columns)
-        stores = GatherStores(backend, precision)
-
-        def last(hop):
-            return for_loss and hop is model.hops[-1]
-
-        def transposed(structure):
-            return backend.csr(structure.indptr, structure.indices, n, None, columns, rows)
-
-        backward = transposed(local.inner_t)
-        from_loss = transposed(local.inner_t.with_columns(local.trains)) if for_loss else backward
-
-        def there(hop):
-            n_trained = local.n_train[0] if last(hop) else n
-            return WholeAggregation(backend, forward, hop.source.value, hop.target.value, False,
-                                    stores, hop.number, reuse(forward),
-                                    n_trained, int(local.inner.indptr[n_trained]))
-
-        def back(hop):
-            matrix = from_loss if last(hop) else backward
-            return WholeAggregation(backend, matrix, hop.target.grad, hop.source.grad,
-                                    hop.source.adds(hop), stores, hop.number,
-                                    reuse(backward), n, matrix.nnz)
-
-        self.forward = [there(hop) for hop in model.hops]
-        self.backward: list[WholeAggregation | None] = [
-            back(hop) if gathers_gradient(hop) else None for hop in model.hops]
-        self.evaluation = self.forward
-        used, idle = split_blocks(backend, 0, local.n_train[0] if for_loss else n, n,
-                                  max(shape.hidden, 1))
-        self.blocks, self.idle_blocks = used + idle, frozenset(idle)
+    def __init__(self, backend, local, model, precision: str = "fp32"):
+        self.backend, self.local, self.width = backend, local, max(model.shape.hidden, 1)
+        self.scales = scales(model.shape.normalisation, local.degree, local.halo_degree,
+                             backend.dtype)
+        rows, columns, _ = self.scales
+        self.matrix = backend.csr(local.inner.indptr, local.inner.indices, local.n_owned, None,
+                                  rows, columns)
+        self.reuse, self.stores = reuse(self.matrix), GatherStores(backend, precision)
+        self._transposes: dict[int, object] = {}
+        self.forward = [self._forward(hop, self.n_needed(hop.number)) for hop in model.hops]
+        self.backward = [self._backward(hop) if gathers_gradient(hop) else None
+                         for hop in model.hops]
+        self.evaluation = [self._forward(hop, local.n_owned) for hop in model.hops]
+        self.blocks = self._blocks(local.n_owned, self.width)
         self.exchanges = []
+
+    def n_needed(self, block: int) -> int:
+        return self.local.needed.count(block)
+
+    def needed_blocks(self, block: int) -> list[Rows]:
+        return self._blocks(self.n_needed(block), self.width)
+
+    def _blocks(self, n_rows: int, width: int) -> list[Rows]:
+        return [block for run in self.local.runs(n_rows, boundary=False)
+                for block in row_blocks(self.backend, run[0], run[1], width)]
+
+    def _forward(self, hop, n_rows: int) -> WholeAggregation:
+        return WholeAggregation(self.backend, self.matrix, hop.source.value, hop.target.value,
+                                self._blocks(n_rows, hop.target.width), False, self.stores,
+                                hop.number, self.reuse, int(self.local.inner.indptr[n_rows]))
+
+    def _backward(self, hop) -> WholeAggregation:
+        matrix = self._transposed(self.n_needed(hop.number))
+        return WholeAggregation(self.backend, matrix, hop.target.grad, hop.source.grad,
+                                self._blocks(self.n_needed(hop.number - 1), hop.source.width),
+                                hop.source.adds(hop), self.stores, hop.number, self.reuse,
+                                matrix.nnz)
+
+    def _transposed(self, n_first: int):
+        """The transpose of the first rows: the others have no gradient."""
+        if n_first not in self._transposes:
+            (rows, columns, _), inner_t = self.scales, self.local.inner_t
+            self._transposes[n_first] = self.backend.csr(
+                inner_t.indptr, inner_t.indices, self.local.n_owned, None, columns, rows,
+                self.local.column_ends(n_first))
+        return self._transposes[n_first]

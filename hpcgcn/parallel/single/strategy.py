@@ -28,8 +28,7 @@ class SingleStrategy(Strategy):
         return load_partition(self.runtime.comm, source, self.config)
 
     def aggregations(self, backend, local, model, policies=None) -> WholeAggregations:
-        return WholeAggregations(backend, local, model, self.config.precision,
-                                 for_loss=policies is not None)
+        return WholeAggregations(backend, local, model, self.config.precision)
 
 
 STRATEGY = SingleStrategy

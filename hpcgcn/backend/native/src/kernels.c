@@ -19,13 +19,14 @@
 #include "codec.h"
 #include "epilogue.h"
 #include "loss.h"
+#include "cover.h"
 
 #define JOIN(a, b) a##b
 #define TABLE(level) JOIN(hpcgcn_operations_, level)
 
 const operation TABLE(LEVEL)[] = {
     {"check_csr", "ilji", run_check_csr},
-    {"spmm", "iljfffsiiFiiifdiBiiii", run_spmm},
+    {"spmm", "iljfffsiiFiiifdiBiiiil", run_spmm},
     {"tile_rows", "ifiSiiii", run_tile_rows},
     {"spmm_transposed_add", "iljffffiFiii", run_spmm_transposed_add},
     {"sparse_dropout", "iljfFiiidlii", run_sparse_dropout},
@@ -45,5 +46,6 @@ const operation TABLE(LEVEL)[] = {
     {"epilogue_backward", "iffFdfffFFFii", run_epilogue_backward},
     {"softmax_cross_entropy", "ifjdFi=", run_softmax_cross_entropy},
     {"sigmoid_cross_entropy", "ifbbdFi=", run_sigmoid_cross_entropy},
+    {"minimum_cover", "iljBB", run_minimum_cover},
     {NULL, NULL, NULL},
 };

@@ -1,0 +1,79 @@
+"""Training on needed rows alone, exchanged as rows or partial sums, gives the losses of one rank
+that computes all rows: 20 epochs with dropout on 2 to 5 ranks, and bit for bit on one."""
+
+import numpy as np
+import pytest
+from many_runs import job, run_many
+from small_graphs import small_graph
+
+from hpcgcn.graph.store import write_graph
+
+pytestmark = [pytest.mark.mpi_skip, pytest.mark.timeout(600)]
+
+MODELS = ("gcn", "sage", "gcnii", "resgcn")
+SHARES = {"few": 0.01, "all": 1.0}               # of the nodes that train
+KINDS = {"undirected": {}, "directed": {"directed": True}}
+ARITHMETIC = {"fp32": ({"backend": "native"}, 1e-4),
+              "fp64": ({"backend": "reference", "dtype": "float64"}, 1e-9)}
+COMMON = {"epochs": 20, "dropout": 0.5, "layers": 3, "hidden": 16}
+# Steps that amplify no rounding: Adam moves a parameter whose gradient is one of rounding.
+STEADY = {"lr": 0.002}
+CELLS = [(model, share, kind, arithmetic) for model in MODELS for share in SHARES for kind in KINDS
+         for arithmetic in ARITHMETIC]
+
+
+def settings_of(cell) -> dict:
+    model, _, kind, arithmetic = cell
+    return COMMON | STEADY | ARITHMETIC[arithmetic][0] | {
+        "model": model, "precompute": "no" if kind == "directed" else "auto"}
+
+
+def label_of(cell) -> str:
+    return ".".join(cell)
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("graphs")
+    found = {}
+    for share, part in SHARES.items():
+        for kind, changes in KINDS.items():
+            path = found[share, kind] = folder / f"{share}-{kind}.h5"
+            write_graph(path, small_graph(300, 420, 8, 4, train_share=part, seed=3, **changes))
+    return found
+
+
+@pytest.fixture(scope="module")
+def alone(sources, tmp_path_factory):
+    """One rank that computes all rows, and one that does not."""
+    jobs = [job(f"{label_of(cell)}.{rows}", sources[cell[1:3]], needed_rows=rows == "needed",
+                **settings_of(cell)) for cell in CELLS for rows in ("needed", "all")]
+    return run_many(1, jobs, tmp_path_factory.mktemp("alone"))
+
+
+def test_one_rank_gives_the_same_bits_with_and_without(alone):
+    for cell in CELLS:
+        label = label_of(cell)
+        few, everything = (alone[f"{label}.{rows}"] for rows in ("needed", "all"))
+        assert few["losses"] == everything["losses"], label
+        assert few["digest"] == everything["digest"], label
+        work = [run["summary"]["multiply_adds"]["all_ranks"] for run in (few, everything)]
+        assert work[0] < 0.5 * work[1] if cell[1] == "few" else work[0] == work[1], label
+
+
+@pytest.mark.parametrize("n_ranks", [2, 3, 4, 5])
+def test_losses_are_those_of_one_rank_that_computes_all_rows(n_ranks, sources, alone, tmp_path):
+    jobs, cells = [], {}
+    for k, cell in enumerate(CELLS):
+        if (k + k // 4 + n_ranks) % 3:               # each cell on one or two numbers of ranks
+            continue
+        cells[label_of(cell)] = cell
+        cut = ("metis", "random")[(k + n_ranks) % 2]
+        method = ("overlap", "vanilla")[(k // 2 + n_ranks) % 2]
+        jobs.append(job(label_of(cell), sources[cell[1:3]], partition_method=cut, method=method,
+                        halo=("auto", "cover", "rows")[k % 3], **settings_of(cell)))
+    for label, run in run_many(n_ranks, jobs, tmp_path).items():
+        assert "losses" in run, f"{label}: {run}"
+        tolerance = ARITHMETIC[cells[label][3]][1]
+        np.testing.assert_allclose(run["losses"], alone[f"{label}.all"]["losses"], rtol=tolerance,
+                                   err_msg=label)
