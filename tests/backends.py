@@ -163,7 +163,7 @@ class Arena:
         indptr, indices, n_columns = csr
         scales = {name: None if value is None else np.asarray(value, self.backend.dtype)
                   for name, value in scales.items()}
-        return self.backend.csr(indptr, indices, n_columns, ends=ends, **scales)
+        return self.backend.csr(indptr, indices, n_columns, row_ends=ends, **scales)
 
     def check(self):
         """Fail if anything was written outside the arrays that were put here."""

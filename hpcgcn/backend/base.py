@@ -47,13 +47,13 @@ class Message:
         return True
 
 
-def count_entries(indptr, ends=None) -> int:
-    """Entries of a matrix; refuses ends that are not within their rows."""
-    if ends is None:
+def count_entries(indptr, row_ends=None) -> int:
+    """Entries of a matrix; refuses row_ends that are not within their rows."""
+    if row_ends is None:
         return int(indptr[-1])
-    lengths = ends - indptr[:-1]
-    if len(lengths) and (lengths.min() < 0 or (ends > indptr[1:]).any()):
-        raise ValueError("csr: ends must lie within their rows")
+    lengths = row_ends - indptr[:-1]
+    if len(lengths) and (lengths.min() < 0 or (row_ends > indptr[1:]).any()):
+        raise ValueError("csr: row_ends must lie within their rows")
     return int(lengths.sum())
 
 
@@ -132,7 +132,7 @@ class Backend(abc.ABC):
     # -- sparse ------------------------------------------------------------------------------------
     @abc.abstractmethod
     def csr(self, indptr, indices, n_columns, weights=None, row_scale=None, column_scale=None,
-            ends=None):
+            row_ends=None):
         """A sparse matrix from NumPy arrays: a_ij = weights[e] * row_scale[i] * column_scale[j],
         None means 1.
 
@@ -140,9 +140,9 @@ class Backend(abc.ABC):
         row_scale (n_rows,), column_scale (n_columns,). The arrays are kept, not copied, on a CPU:
         matrices may share them. The handle has `shape` and `nnz`.
 
-        ends (n_rows,) int64: row i has the entries indptr[i] .. ends[i] alone, and the others up to
-        indptr[i + 1] are left out. So one matrix whose entries are sorted serves for all its first
-        columns. Such a handle is for spmm.
+        row_ends (n_rows,) int64: row i has the entries indptr[i] .. row_ends[i] alone, and the
+        others up to indptr[i + 1] are left out. So one matrix whose entries are sorted serves for
+        all its first columns. Such a handle is for spmm.
         """
 
     @abc.abstractmethod

@@ -185,11 +185,11 @@ class CudaBackend(Backend):
 
     # -- sparse ------------------------------------------------------------------------------------
     def csr(self, indptr, indices, n_columns, weights=None, row_scale=None, column_scale=None,
-            ends=None):
+            row_ends=None):
         scales = (None if a is None else self._as_float(a)
                   for a in (weights, row_scale, column_scale))
         structure = self.structures.get(indptr, indices, n_columns)
-        return cuda_sparse.CudaMatrix(structure if ends is None else structure.ending(ends),
+        return cuda_sparse.CudaMatrix(structure if row_ends is None else structure.ending(row_ends),
                                       *scales)
 
     def _as_float(self, array):

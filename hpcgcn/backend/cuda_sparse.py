@@ -64,7 +64,7 @@ class Structure:
         self._upload = upload
         self.host_indptr, self.host_indices, self.n_columns = indptr, indices, n_columns
         self.indptr, self.indices = upload(indptr), upload(indices)
-        self.host_ends, self.ends = indptr[1:], self.indptr[1:]
+        self.host_ends, self.row_ends = indptr[1:], self.indptr[1:]
         self.host_entry, self._entry = entry, None
         self._lists: dict[bool, RowLists] = {}               # with and without empty rows
         self._transposes: dict[tuple[int, int], Structure] = {}      # by range of rows
@@ -87,10 +87,10 @@ class Structure:
             self._lists[skip_empty] = RowLists(self._upload, lengths, skip_empty)
         return self._lists[skip_empty]
 
-    def ending(self, ends: np.ndarray) -> Structure:
+    def ending(self, row_ends: np.ndarray) -> Structure:
         """The same arrays with rows that end earlier; for products alone."""
         shorter = copy.copy(self)
-        shorter.host_ends, shorter.ends = ends, self._upload(ends)
+        shorter.host_ends, shorter.row_ends = row_ends, self._upload(row_ends)
         shorter._lists, shorter._transposes = {}, {}
         return shorter
 
@@ -152,7 +152,7 @@ def multiply(backend, structure: Structure, scales, x, out, rows, accumulate, ma
     kind = f"<{cuda_kernels.C_NAMES[x.dtype]}, {vector}, {lanes}>"
     weights, row_scale, column_scale = (NULL if a is None else a for a in scales)
     entry = structure.entry() if scales[0] is not None else None
-    matrix = (structure.indptr, structure.ends, structure.indices,
+    matrix = (structure.indptr, structure.row_ends, structure.indices,
               NULL if entry is None else entry, weights, row_scale, column_scale)
     dense = (x, NULL if mask is None else mask, np.float32(mask_scale), out, np.int32(width),
              np.int32(accumulate))

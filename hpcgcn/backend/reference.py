@@ -17,10 +17,10 @@ EPSILON = 1e-5                          # LayerNorm's
 class CsrMatrix:
     """A sparse matrix handle: shared structure, optional weights and scales."""
 
-    def __init__(self, indptr, indices, n_columns, weights, row_scale, column_scale, ends):
-        self.indptr, self.indices, self.ends = indptr, indices, ends
+    def __init__(self, indptr, indices, n_columns, weights, row_scale, column_scale, row_ends):
+        self.indptr, self.indices, self.row_ends = indptr, indices, row_ends
         self.weights, self.row_scale, self.column_scale = weights, row_scale, column_scale
-        self.shape, self.nnz = (len(indptr) - 1, n_columns), count_entries(indptr, ends)
+        self.shape, self.nnz = (len(indptr) - 1, n_columns), count_entries(indptr, row_ends)
 
     def block(self, start: int, stop: int, dtype) -> sp.csr_array:
         """Rows start:stop as a SciPy matrix with all scales multiplied in."""
@@ -34,10 +34,10 @@ class CsrMatrix:
             data = data * np.repeat(self.row_scale[start:stop],
                                     np.diff(self.indptr[start:stop + 1])).astype(dtype)
         indptr = self.indptr[start:stop + 1] - first
-        if self.ends is not None:
-            kept = np.arange(first, last) < np.repeat(self.ends[start:stop], np.diff(indptr))
+        if self.row_ends is not None:
+            kept = np.arange(first, last) < np.repeat(self.row_ends[start:stop], np.diff(indptr))
             data, indices = data[kept], indices[kept]
-            lengths = self.ends[start:stop] - self.indptr[start:stop]
+            lengths = self.row_ends[start:stop] - self.indptr[start:stop]
             indptr = np.concatenate([[0], np.cumsum(lengths)])
         return sp.csr_array((data, indices, indptr), shape=(stop - start, self.shape[1]))
 
@@ -109,8 +109,8 @@ class ReferenceBackend(Backend):
 
     # -- sparse ------------------------------------------------------------------------------------
     def csr(self, indptr, indices, n_columns, weights=None, row_scale=None, column_scale=None,
-            ends=None):
-        return CsrMatrix(indptr, indices, n_columns, weights, row_scale, column_scale, ends)
+            row_ends=None):
+        return CsrMatrix(indptr, indices, n_columns, weights, row_scale, column_scale, row_ends)
 
     def spmm(self, matrix, x, out, rows=None, accumulate=False, mask=None, mask_scale=1.0):
         start, stop = rows or (0, matrix.shape[0])

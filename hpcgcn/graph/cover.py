@@ -74,10 +74,10 @@ def cover_by_scipy(indptr: np.ndarray, indices: np.ndarray,
     reached, served = matched < 0, np.zeros(n_destinations, bool)
     frontier = np.flatnonzero(reached)
     while len(frontier):
-        found = np.unique(indices[_entries(indptr, frontier)])
-        found = found[~served[found]]
-        served[found] = True
-        frontier = partner[found]
+        newly_served = np.unique(indices[_entries(indptr, frontier)])
+        newly_served = newly_served[~served[newly_served]]
+        served[newly_served] = True
+        frontier = partner[newly_served]
         frontier = frontier[~reached[frontier]]
         reached[frontier] = True
     return ~reached, served

@@ -84,9 +84,9 @@ def _hops(graph, assignment: np.ndarray, split_index: int) -> dict:
     trains = graph.split[split_index] == TRAIN
     if not graph.multilabel:
         trains = trains & (graph.labels >= 0)
-    found = exchanged_rows(graph.indptr, graph.indices, assignment, trains)
+    hops = exchanged_rows(graph.indptr, graph.indices, assignment, trains)
     return {"hops_from_loss": [{name: hop[name] for name in ("all", "needed", "auto", "cover")}
-                               for hop in found]}
+                               for hop in hops]}
 
 
 def metis_adjacency(indptr: np.ndarray, indices: np.ndarray,

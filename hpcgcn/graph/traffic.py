@@ -33,8 +33,8 @@ def read_columns(indptr: np.ndarray, indices: np.ndarray, rows: np.ndarray,
     reached = np.zeros(n_columns, bool)
     taken = take_indptr(indptr, rows)
     for block in row_blocks(taken):
-        ends = taken[block.start:block.stop + 1]
-        reached[indices[entry_positions(indptr, rows[block], ends)]] = True
+        block_indptr = taken[block.start:block.stop + 1]
+        reached[indices[entry_positions(indptr, rows[block], block_indptr)]] = True
     return reached
 
 
@@ -64,11 +64,11 @@ def exchanged_rows(indptr: np.ndarray, indices: np.ndarray, assignment: np.ndarr
     for part in range(n_parts):
         rows = order[bounds[part]:bounds[part + 1]]
         source, target = _cut_edges(indptr, indices, rows, assignment, part)
-        ends = np.searchsorted(assignment[source], np.arange(n_parts + 1))
+        bounds_by_owner = np.searchsorted(assignment[source], np.arange(n_parts + 1))
         lengths = np.diff(indptr)[rows]
         for farthest, hop in enumerate(hops):
             hop["work"][part] += int(lengths[distance[rows] <= farthest].sum())
-        for first, last in zip(ends[:-1], ends[1:]):
+        for first, last in zip(bounds_by_owner[:-1], bounds_by_owner[1:]):
             if last > first:
                 _count_pair(hops, source[first:last], target[first:last], distance,
                             int(assignment[source[first]]), part)
@@ -90,11 +90,11 @@ def _cut_edges(indptr, indices, rows: np.ndarray, assignment: np.ndarray,
     taken = take_indptr(indptr, rows)
     sources, targets = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for block in row_blocks(taken):
-        ends = taken[block.start:block.stop + 1]
-        columns = np.asarray(indices[entry_positions(indptr, rows[block], ends)], np.int64)
+        block_indptr = taken[block.start:block.stop + 1]
+        columns = np.asarray(indices[entry_positions(indptr, rows[block], block_indptr)], np.int64)
         remote = assignment[columns] != part
         sources.append(columns[remote])
-        targets.append(rows[block][row_numbers(ends)][remote])
+        targets.append(rows[block][row_numbers(block_indptr)][remote])
     source, target = np.concatenate(sources), np.concatenate(targets)
     by_owner = np.lexsort((source, assignment[source]))
     return source[by_owner], target[by_owner]

@@ -60,14 +60,14 @@ class Model:
         block_of: dict[int, int] = {id(step): k for k, steps in enumerate(self.blocks)
                                     for step in steps}
         block_of |= {id(hop): hop.number - 1 for hop in self.hops}   # it writes the rows before it
-        found: list[list[tuple[Field, int]]] = [[] for _ in self.blocks]
+        shared: list[list[tuple[Field, int]]] = [[] for _ in self.blocks]
         read = [field for steps in self.blocks for step in steps for field in step.reads]
         read += [hop.source for hop in self.hops]
         for field in {id(field): field for field in read if field.wants_gradient}.values():
             blocks = [block_of[id(reader)] for reader in field.reads if id(reader) in block_of]
             if blocks and min(blocks) < blocks[-1]:
-                found[blocks[-1]].append((field, min(blocks)))
-        return found
+                shared[blocks[-1]].append((field, min(blocks)))
+        return shared
 
     def forward(self, number: int, rows, context):
         """Run block `number` on a range of rows."""

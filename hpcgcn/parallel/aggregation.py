@@ -60,6 +60,10 @@ class Aggregations:
         """How many rows training runs a block of the model on: the first ones."""
         return max((stop for _, stop in self.blocks), default=0)
 
+    def n_in_loss(self) -> int:
+        """How many rows may be in the loss: the first ones."""
+        return max((stop for _, stop in self.blocks), default=0)
+
     def needed_blocks(self, block: int) -> list[Rows]:
         """These rows, in the order in which they enter a pass that begins with this block."""
         return self.blocks

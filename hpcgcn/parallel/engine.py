@@ -76,9 +76,11 @@ class Engine:
         of the rows that it was not run on."""
         first = self.aggregations.n_needed(number)
         for field, lowest in self.model.shared_gradients[number]:
-            rows = field.grad[first:self.aggregations.n_needed(lowest)]
-            if len(rows):
-                self.backend.axpby(0.0, rows, 0.0, None, rows)
+            self._zero(field.grad[first:self.aggregations.n_needed(lowest)])
+
+    def _zero(self, rows):
+        if len(rows):
+            self.backend.axpby(0.0, rows, 0.0, None, rows)
 
     def _backward_block(self, number: int, rows, context: PassContext):
         self.model.backward(number, rows, context)
@@ -102,8 +104,9 @@ class Engine:
         self._forward(self.aggregations.forward, context)
         self.parameters.zero_grad()
         logits = self.model.logits
-        n_rows = self.aggregations.n_needed(len(self.model.hops))
+        n_rows = self.aggregations.n_in_loss()
         loss = self.labels.loss(self.backend, logits.value, logits.grad, slice(0, n_rows))
+        self._zero(logits.grad[n_rows:self.aggregations.n_needed(len(self.model.hops))])
         self._backward(context)
         return float(loss)           # read last: until here the host ran ahead of the device
 

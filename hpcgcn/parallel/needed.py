@@ -41,6 +41,11 @@ class NeededRows:
         `block + 1` reads. (n_rows,) bool."""
         return self.distance <= self.limit(block)
 
+    @property
+    def n_in_loss(self) -> int:
+        """How many rows are in the loss."""
+        return int(np.count_nonzero(self.distance == 0))
+
     def count(self, block: int) -> int:
         """How many they are: where rows are in the order of their distances, the first so many."""
         return int(np.count_nonzero(self.mask(block)))

@@ -89,6 +89,7 @@ def runs(request, tmp_path_factory):
              of("all-measured", method="pipegcn", measure_error="all"),
              of("bounded", staleness="1", stale_error="0.6"),
              of("blocking", method="pipegcn", blocking=True),
+             of("pipegcn-rows", method="pipegcn", halo="rows"),      # as `nodes` sends them
              of("evaluated", method="pipegcn", eval_every=1, checkpoint_every=1),
              of("deaf", method="pipegcn", eval_every=0),
              of("inductive", method="pipegcn", inductive=True),
@@ -152,7 +153,7 @@ SAME = {"error-0": "overlap", "error-0-coded": "sync-coded",
         "blocking": "pipegcn.gcn.undirected", "evaluated": "deaf",
         "inductive-evaluated": "inductive", "synchronous.gcn.undirected": "overlap",
         "bits-32": "pipegcn.gcn.undirected", "subset-1": "pipegcn.gcn.undirected",
-        "subset-1-rescaled": "pipegcn.gcn.undirected", "nodes-1": "pipegcn.gcn.undirected",
+        "subset-1-rescaled": "pipegcn.gcn.undirected", "nodes-1": "pipegcn-rows",
         "bits-32-feedback": "pipegcn.gcn.undirected", "subset-1-feedback": "pipegcn.gcn.undirected"}
 
 

@@ -35,11 +35,11 @@ GEMM_SCRATCH = 1 << 18  # elements: an accumulating product is made in blocks th
 class CsrMatrix:
     """A sparse matrix handle: shared structure, optional weights and scales, all float32."""
 
-    def __init__(self, indptr, indices, n_columns, weights, row_scale, column_scale, ends):
+    def __init__(self, indptr, indices, n_columns, weights, row_scale, column_scale, row_ends):
         self.indptr = np.ascontiguousarray(indptr, np.int64)
         self.indices = np.ascontiguousarray(indices, np.int32)
-        self.ends = None if ends is None else np.ascontiguousarray(ends, np.int64)
-        self.shape, self.nnz = (len(indptr) - 1, int(n_columns)), count_entries(indptr, ends)
+        self.row_ends = None if row_ends is None else np.ascontiguousarray(row_ends, np.int64)
+        self.shape, self.nnz = (len(indptr) - 1, int(n_columns)), count_entries(indptr, row_ends)
         self.weights = _values(weights, len(indices), "weights")
         self.row_scale = _values(row_scale, self.shape[0], "row_scale")
         self.column_scale = _values(column_scale, self.shape[1], "column_scale")
@@ -124,8 +124,8 @@ class NativeBackend(Backend):
 
     # -- sparse ------------------------------------------------------------------------------------
     def csr(self, indptr, indices, n_columns, weights=None, row_scale=None, column_scale=None,
-            ends=None):
-        matrix = CsrMatrix(indptr, indices, n_columns, weights, row_scale, column_scale, ends)
+            row_ends=None):
+        matrix = CsrMatrix(indptr, indices, n_columns, weights, row_scale, column_scale, row_ends)
         self._call["check_csr"](self.threads, matrix.indptr, matrix.indices, matrix.shape[1])
         return matrix
 
@@ -135,7 +135,7 @@ class NativeBackend(Backend):
         self._call["spmm"](self.threads, matrix.indptr, matrix.indices, matrix.weights,
                            matrix.row_scale, matrix.column_scale, array, STORAGE[array.dtype],
                            x.shape[1], out, start, stop, accumulate,
-                           mask, mask_scale, matrix.shape[1], self._tile, *tiles, matrix.ends)
+                           mask, mask_scale, matrix.shape[1], self._tile, *tiles, matrix.row_ends)
 
     def gather_store(self, shape, precision, reuse):
         dtype = np.dtype(np.uint16 if precision == "bf16" else np.float32)

@@ -159,8 +159,8 @@ class HaloAggregations(Aggregations):
 
     def __init__(self, runtime: Runtime, backend, local, model, policies, plain: Policy, *,
                  seed: int, blocking: bool, precision: str = "fp32",
-                 halos: HaloPlans | None = None):
-        """halos: what hops exchange; rows, if it is not given."""
+                 halos: HaloPlans | None = None, trains: bool = True):
+        """halos: what hops exchange; rows, if it is not given. trains: or is it only evaluated?"""
         self.runtime, self.width = runtime, model.shape.hidden
         self.matrices = PartitionedMatrices(backend, local, model.shape.normalisation)
         self.seed, self.blocking = seed, blocking
@@ -168,18 +168,21 @@ class HaloAggregations(Aggregations):
         self.stores, self.scratch = GatherStores(backend, precision), Scratch(backend)
         self.exchanges: list[tuple[int, str, Exchange]] = []
         self.forward: list[HaloForward] = [self._forward(hop, policies(hop.number, "forward"))
-                                           for hop in model.hops]
+                                           for hop in model.hops if trains]
         self.backward: list[HaloBackward | None] = [
             self._backward(hop, policies(hop.number, "backward"))
-            if gathers_gradient(hop) else None for hop in model.hops]
+            if gathers_gradient(hop) else None for hop in model.hops if trains]
         self._plain: dict[int, tuple[Exchange, Any]] = {}    # of evaluation, by width
         self.evaluation: list[HaloForward] = [
-            self._evaluation(hop, training, plain)
-            for hop, training in zip(model.hops, self.forward)]
+            self._evaluation(hop, self.forward[k] if trains else None, plain)
+            for k, hop in enumerate(model.hops)]
         self.blocks = self._first_blocks(local.n_owned)
 
     def n_needed(self, block: int) -> int:
         return self.matrices.local.needed.count(block)
+
+    def n_in_loss(self) -> int:
+        return self.matrices.local.needed.n_in_loss
 
     def needed_blocks(self, block: int) -> list[Rows]:
         return self._first_blocks(self.n_needed(block))
@@ -218,11 +221,11 @@ class HaloAggregations(Aggregations):
                             self.stores, hop.number, self.runtime,
                             self.scratch.rows("summed", halo.n_summed, width))
 
-    def _evaluation(self, hop, training: HaloForward, plain: Policy) -> HaloForward:
+    def _evaluation(self, hop, training: HaloForward | None, plain: Policy) -> HaloForward:
         """Exact, of all rows: training's own aggregation if it is that, or another one."""
         n_owned, width = self.matrices.n_owned, hop.source.width
         plan = self.halos.whole()
-        if training.exchange.policy.exact and training.halo.plan is plan:
+        if training and training.exchange.policy.exact and training.halo.plan is plan:
             exchange, packed = training.exchange, training.packed
         else:
             if width not in self._plain:

@@ -160,8 +160,8 @@ def _offer(local: LocalGraph, neighbour: Neighbour, n_destinations: int, how: st
     if how == "rows" or not len(source):
         return offer
     destinations, place = np.unique(local_row, return_inverse=True)
-    ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    covers, summed = minimum_cover(ends, place.astype(np.int32), len(destinations))
+    source_indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    covers, summed = minimum_cover(source_indptr, place.astype(np.int32), len(destinations))
     n_rows = int(offer.is_row.sum())
     saved = n_rows - int(covers.sum() + summed.sum())
     if saved > (WORTH * n_rows if how == "auto" else 0):
@@ -216,10 +216,10 @@ def _encode(local: LocalGraph, choice: _Choice) -> np.ndarray:
 def _tell(local: LocalGraph, orders: list[np.ndarray]) -> list[np.ndarray]:
     """Send every peer its order; returns what the peers want."""
     comm, peers = local.plan.comm, [neighbour.rank for neighbour in local.plan.neighbours]
-    sizes, wanted = np.zeros(comm.size, np.int64), np.empty(comm.size, np.int64)
+    sizes, sizes_in = np.zeros(comm.size, np.int64), np.empty(comm.size, np.int64)
     sizes[peers] = [len(order) for order in orders]
-    comm.Alltoall(sizes, wanted)
-    arrived = [np.empty(wanted[peer], np.int64) for peer in peers]
+    comm.Alltoall(sizes, sizes_in)
+    arrived = [np.empty(sizes_in[peer], np.int64) for peer in peers]
     large.exchange(comm, list(zip(arrived, peers)), list(zip(orders, peers)))
     return arrived
 

@@ -25,10 +25,10 @@ class PartitionedMatrices:
         self._transposes: dict[int, object] = {}
         self._halos: dict[int, HaloMatrices] = {}
 
-    def matrix(self, structure: Structure, row_scale, column_scale, ends=None):
+    def matrix(self, structure: Structure, row_scale, column_scale, row_ends=None):
         """A structure with scales, on the backend."""
         return self.backend.csr(structure.indptr, structure.indices, structure.n_columns, None,
-                                row_scale, column_scale, ends)
+                                row_scale, column_scale, row_ends)
 
     def blocks(self, n_rows: int, boundary: bool, width: int) -> list[Rows]:
         """Blocks of interior or boundary rows among the first rows."""

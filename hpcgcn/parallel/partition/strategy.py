@@ -35,7 +35,8 @@ class PartitionStrategy(Strategy):
         config, (training, plain) = self.config, exact_policies(policies)
         return HaloAggregations(self.runtime, backend, local, model, training, plain,
                                 seed=config.seed, blocking=config.blocking,
-                                precision=config.precision, halos=self._halos_of(local))
+                                precision=config.precision, halos=self._halos_of(local),
+                                trains=policies is not None)
 
 
 STRATEGY = PartitionStrategy

@@ -56,6 +56,9 @@ class WholeAggregations(Aggregations):
     def n_needed(self, block: int) -> int:
         return self.local.needed.count(block)
 
+    def n_in_loss(self) -> int:
+        return self.local.needed.n_in_loss
+
     def needed_blocks(self, block: int) -> list[Rows]:
         return self._blocks(self.n_needed(block), self.width)
 

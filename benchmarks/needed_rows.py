@@ -1,0 +1,174 @@
+"""Epochs with 1 % training nodes, on needed rows alone and on all rows: time, arithmetic, memory.
+
+    python benchmarks/needed_rows.py one        one rank: about 6 minutes
+    sudo --preserve-env=PATH python benchmarks/needed_rows.py lab
+                                                two lab hosts at 1 Gb/s: about 8 minutes
+    sudo --preserve-env=PATH python benchmarks/needed_rows.py headline
+                                                four lab hosts at 50 Mb/s, with 1-bit messages:
+                                                about 15 minutes
+
+3-layer GraphSAGE on a block model. "before" is --no-needed-rows --halo rows. Runs of both take
+turns. Writes benchmarks/results/needed-rows-<part>.md and .json. Needs a machine that does nothing
+else; the lab parts need root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+
+from common import markdown_table, write_results
+from network import BITS, LAB, QUEUE_SECONDS, ROOT
+
+BEFORE = ["--no-needed-rows", "--halo", "rows"]
+MODEL = ["--model", "sage", "--layers", "3", "--hidden", "128", "--threads", "1"]
+GRAPH = {"nodes": 60000, "degree": 20, "features": 128, "classes": 16}
+# The headline trains to a target: enough training nodes to learn from, a partition of the worst
+# kind.
+HEADLINE = {"nodes": 40000, "degree": 50, "features": 128, "classes": 16}
+WAYS = {"before": BEFORE, "now": []}
+TO_TARGET = {"vanilla, before": ["--method", "vanilla", *BEFORE],
+             "vanilla": ["--method", "vanilla"],
+             "1 bit (sylvie-s), before": ["--method", "sylvie-s", *BEFORE],
+             "1 bit (sylvie-s)": ["--method", "sylvie-s"]}
+
+
+def hpcgcn(*arguments) -> list[str]:
+    return [sys.executable, "-m", "hpcgcn", *map(str, arguments)]
+
+
+def make_graph(work: pathlib.Path, name: str, shape: dict, train: float,
+               options: tuple = ()) -> pathlib.Path:
+    """The graph file, made once."""
+    work.mkdir(parents=True, exist_ok=True)
+    path = work / f"{name}.h5"
+    if not path.exists():
+        sizes = [text for key, value in shape.items() for text in (f"--{key}", value)]
+        subprocess.run(hpcgcn("generate", "sbm", "-o", path, *sizes, "--train", train, *options),
+                       check=True)
+    return path
+
+
+def parts_of(graph: pathlib.Path, n_parts: int, method: str) -> pathlib.Path:
+    path = graph.with_name(f"{graph.stem}-{n_parts}-{method}.h5")
+    if not path.exists():
+        subprocess.run(hpcgcn("partition", graph, "-n", n_parts, "--method", method, "-o", path),
+                       check=True, stdout=subprocess.DEVNULL)
+    return path
+
+
+def run(work: pathlib.Path, source: pathlib.Path, options: list[str], epochs: int, eval_every: int,
+        hosts: int = 1, rate: str = "none") -> dict:
+    """What a run leaves: its rows of metrics and its summary."""
+    folder = work / "runs" / "run"
+    shutil.rmtree(folder, ignore_errors=True)
+    command = hpcgcn("train", source, *MODEL, *options, "--epochs", epochs, "--eval-every",
+                     eval_every, "--checkpoint-every", 0, "--quiet", "--output", work / "runs",
+                     "--name", "run")
+    if hosts > 1:
+        lab = [str(LAB), "--hosts", str(hosts), "--rate", rate]
+        if BITS[rate]:
+            buffer = max(int(BITS[rate] / 8 * QUEUE_SECONDS), 1 << 16)
+            lab += ["--mpi-options", f"--mca btl_tcp_sndbuf {buffer}"]
+        command = [*lab, "--", *command]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    if done.returncode:
+        sys.exit(f"{' '.join(map(str, command))} failed:\n{done.stdout}\n{done.stderr}")
+    with open(folder / "metrics.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return {"rows": rows, "summary": json.loads((folder / "summary.json").read_text())}
+
+
+def epoch_costs(found: dict) -> dict:
+    """Seconds of the median epoch without the first two, bytes, multiply-adds, memory."""
+    summary = found["summary"]
+    return {"seconds": statistics.median(float(row["seconds"]) for row in found["rows"][2:]),
+            "bytes": int(found["rows"][-1]["bytes_sent"]),
+            "multiply_adds": summary["multiply_adds"]["all_ranks"],
+            "memory": summary["peak_memory_bytes"]["largest_rank"],
+            "loss": float(found["rows"][-1]["loss"])}
+
+
+def compare(args, name: str, title: str, source, hosts: int, rate: str):
+    """Both ways in turn."""
+    runs: dict[str, list[dict]] = {way: [] for way in WAYS}
+    for _ in range(args.rounds):
+        for way, options in WAYS.items():
+            runs[way].append(epoch_costs(run(args.work, source, options, args.epochs, 0, hosts,
+                                             rate)))
+            print(way, runs[way][-1], flush=True)
+    middle = {way: {key: statistics.median(one[key] for one in found) for key in found[0]}
+              for way, found in runs.items()}
+    table = [[way, f"{found['seconds']:.3f}", f"{found['multiply_adds'] / 1e6:.0f}",
+              f"{found['bytes'] / 1e6:.2f}", f"{found['memory'] / 2 ** 20:.0f}",
+              f"{found['loss']:.6f}"] for way, found in middle.items()]
+    faster = middle["before"]["seconds"] / middle["now"]["seconds"]
+    write_results(f"needed-rows-{name}", title, f"python benchmarks/needed_rows.py {name}", [
+        f"An epoch is {faster:.2f} times as fast. Medians of {args.rounds} runs of {args.epochs} "
+        f"epochs, in turn; {GRAPH['nodes']:,} nodes, degree {GRAPH['degree']}.",
+        markdown_table(["", "seconds per epoch", "million multiply-adds", "MB sent per epoch",
+                        "MiB, largest rank", "last loss"], table)], {"runs": runs})
+
+
+def to_target(args):
+    """Bytes and seconds until the validation score is that of vanilla, less half a point."""
+    graph = make_graph(args.work, "headline", HEADLINE, 0.1,
+                       ("--homophily", "0.7", "--feature-noise", "2"))
+    source, found = parts_of(graph, 4, "random"), {}
+    for name, options in TO_TARGET.items():
+        found[name] = run(args.work, source, options, args.score_epochs, 1, 4, "50mbit")["rows"]
+        print(name, len(found[name]), flush=True)
+    best = max(float(row["val"]) for row in found["vanilla, before"])
+    target, table = best - 0.005, []
+    for name, rows in found.items():
+        reached = next((k for k, row in enumerate(rows, 1) if float(row["val"]) >= target), None)
+        counted = rows[:reached]
+        sent = sum(int(row["bytes_sent"]) for row in counted)
+        seconds = sum(float(row["seconds"]) for row in counted)
+        table.append([name, reached or f"not in {len(rows)}", f"{sent / 1e6:.1f}",
+                      f"{seconds:.1f}", f"{max(float(row['val']) for row in rows):.4f}",
+                      f"{float(rows[-1]['test']):.4f}"])
+    write_results("needed-rows-headline", "To a target on four hosts at 50 Mb/s",
+                  "python benchmarks/needed_rows.py headline",
+                  [f"Target: validation score {target:.4f}, half a point below the best of "
+                   f"vanilla. {HEADLINE['nodes']:,} nodes, degree {HEADLINE['degree']}, 10 % "
+                   "training nodes, random parts.",
+                   markdown_table(["", "epochs", "MB sent", "seconds", "best validation",
+                                   "last test"], table)],
+                  {"rows": found, "target": target})
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=("one", "lab", "headline"))
+    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--score-epochs", type=int, default=60)
+    parser.add_argument("--scale", type=float, default=1.0, help="of the graphs' nodes, for a try")
+    parser.add_argument("--work", type=pathlib.Path,
+                        default=pathlib.Path(tempfile.gettempdir()) / "hpcgcn-needed-rows")
+    args = parser.parse_args()
+    for shape in (GRAPH, HEADLINE):
+        shape["nodes"] = int(shape["nodes"] * args.scale)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    if args.part == "headline":
+        return to_target(args)
+    graph = make_graph(args.work, "one-per-cent", GRAPH, 0.01)
+    title = "3-layer GraphSAGE with 1 % training nodes: all rows, and those that the loss needs"
+    if args.part == "one":
+        return compare(args, "one", title, graph, 1, "none")
+    return compare(args, "lab", f"{title}; two hosts at 1 Gb/s", parts_of(graph, 2, "metis"), 2,
+                   "1gbit")
+
+
+if __name__ == "__main__":
+    main()
