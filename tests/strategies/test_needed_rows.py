@@ -77,3 +77,24 @@ def test_losses_are_those_of_one_rank_that_computes_all_rows(n_ranks, sources, a
         tolerance = ARITHMETIC[cells[label][3]][1]
         np.testing.assert_allclose(run["losses"], alone[f"{label}.all"]["losses"], rtol=tolerance,
                                    err_msg=label)
+
+
+def test_stale_rows_of_another_halo_start_anew(sources, tmp_path):
+    """A checkpoint of stale rows is not taken for one of sums, nor one of all rows for one of
+    needed rows: what follows is what follows without any stale rows."""
+    stale = COMMON | {"model": "sage", "method": "pipegcn", "staleness": "1", "epochs": 8,
+                      "checkpoint_every": 4, "keep": 2}
+    first = {"rows": {"halo": "rows"}, "all": {"halo": "rows", "needed_rows": False},
+             "cover": {"halo": "cover"}}
+    jobs = [job(name, sources["few", "undirected"], partition_method="random", **stale | settings)
+            for name, settings in first.items()]
+    jobs += [job(name, sources["few", "undirected"], partition_method="random", forget_after=4,
+                 resume="must", **stale | {"halo": "cover"}) for name in first]
+    ran = run_many(2, [task | {"label": f"{task['label']}-{k}"} for k, task in enumerate(jobs)],
+                   tmp_path)
+    assert all(run.get("code") == 0 for run in ran.values()), ran
+    assert ran["cover-5"]["losses"] == ran["cover-2"]["losses"], "the same halo goes on"
+    for label, before in (("rows-3", "rows-0"), ("all-4", "all-1")):
+        assert ran[label]["losses"][:4] == ran[before]["losses"][:4]
+        assert ran[label]["losses"][4:] != ran[before]["losses"][4:], label
+        np.testing.assert_allclose(ran[label]["losses"][4:6], ran[before]["losses"][4:6], rtol=0.2)
