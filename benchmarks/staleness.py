@@ -171,8 +171,8 @@ def job(listing: str, source: str, output: str):
 
 def tuned(args, name: str) -> dict:
     """The settings of TUNED with which vanilla has the best validation score, on one rank."""
-    path = args.work / f"{name}-tuned.jsonl"
     model = MODEL["real"] | ({"epochs": args.epochs} if args.epochs else {})
+    path = args.work / f"{name}-tuned-{model['epochs']}.jsonl"
     tasks = [{"graph": name, "cut": "none", "ranks": 1, "label": json.dumps(choice), "seed": seed,
               "settings": model | choice | {"seed": 100 + seed}}
              for choice in TUNED for seed in range(2)]

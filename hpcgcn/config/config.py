@@ -139,7 +139,7 @@ def _preset(method: str, chosen: dict) -> dict[str, Any]:
 
 def _over_preset(chosen: dict) -> dict[str, Any]:
     values = _preset(chosen.get("method", FIELDS["method"].default), chosen) | chosen
-    return with_old(values, {key: str(FIELDS[key].default) for key in REPLACED_BY.values()})
+    return with_old(values, chosen, {key: str(FIELDS[key].default) for key in REPLACED_BY.values()})
 
 
 def _chosen_in(groups: dict[str, Any]) -> dict[str, Any]:

@@ -30,13 +30,19 @@ REPLACED_BY = {"staleness_features": "staleness", "staleness_gradients": "stalen
                "compress_last": "codec"}
 
 
-def with_old(values: dict[str, Any], defaults: dict[str, str]) -> dict[str, Any]:
-    """Settings with old names among them in the present names; defaults: of the present ones."""
+def with_old(values: dict[str, Any], chosen: dict[str, Any],
+             defaults: dict[str, str]) -> dict[str, Any]:
+    """Settings with old names among them in the present names.
+
+    chosen: those of them that are not the method's; defaults: of the present ones.
+    """
     present = {key: value for key, value in values.items() if key not in OLD_FIELDS}
     for old, key in REPLACED_BY.items():
         if old in values:
             text = str(present.get(key, defaults[key]))
             present[key] = _added(text, old, values[old])
+            if key == "staleness" and "stale_error" not in chosen:
+                present["stale_error"] = "inf"       # which they knew nothing of
     return present
 
 

@@ -236,6 +236,14 @@ def test_settings_that_were_replaced_mean_what_they_meant_with_a_note(old, means
     assert parse(*flags) == old
 
 
+def test_an_old_file_is_stale_in_every_epoch_as_it_was():
+    old = {"method": "pipegcn", "staleness_features": 1, "staleness_gradients": 1}
+    assert make_config(old).stale_error == "inf"
+    assert make_config(old | {"stale_error": 0.1}).stale_error == "0.1"
+    assert make_config({"method": "pipegcn"}).stale_error == PRESETS["pipegcn"].settings[
+        "stale_error"]
+
+
 def test_settings_load_neither_mpi_nor_numpy():
     code = ("import sys, hpcgcn.config; print([m for m in ('mpi4py', 'numpy', 'scipy', 'h5py') "
             "if m in sys.modules])")

@@ -55,6 +55,7 @@ class Rules:
     gamma_gradients: float = 0.0
     correct: bool = False
     silent: bool = False                 # nothing is ever sent
+    stale_error: float = np.inf          # a drift above makes the next epoch synchronous
     narrow_too: bool = True              # are hops stale at which h W is sent?
 
     def in_time(self, epoch: int, stale: bool) -> bool:
@@ -81,6 +82,8 @@ class Serial:
     seed: int
     rules: Rules
     late: dict = field(default_factory=dict)
+    history: dict = field(default_factory=dict)          # rows sent so far, by kind and layer
+    drift: dict = field(default_factory=dict)            # of the last epoch
 
     def __post_init__(self):
         loops = self.model == "gcn"
@@ -101,6 +104,8 @@ class Serial:
                  gamma: float) -> dict:
         """pairs {(from, to): rows}: sent now; returned is what the receiver uses now."""
         used = {}
+        stale = stale and self.drift.get((kind, layer), np.inf) <= self.rules.stale_error
+        self.note_drift((kind, layer), pairs)
         for pair, rows in pairs.items():
             late = self.late.setdefault((kind, layer, pair), Late(gamma, self.rules.correct))
             if self.rules.silent:
@@ -111,6 +116,21 @@ class Serial:
                 used[pair] = late.used(rows)
             late.arrive(rows)
         return used
+
+    def note_drift(self, key: tuple, pairs: dict):
+        """The drift of all rows that somebody reads, from the last three epochs."""
+        sent = self.history.setdefault(key, [])
+        sent.append(np.concatenate([rows[self.read(key[0], *pair)]
+                                    for pair, rows in pairs.items()]))
+        now, total = sent[-1], (sent[-1] ** 2).sum()
+        change = ((now - sent[-2]) ** 2).sum() if len(sent) > 1 else total
+        of_two = ((now - sent[-3]) ** 2).sum() if len(sent) > 2 else 2 * change
+        self.drift[key] = np.sqrt(min(change, max(of_two - change, 0)) / total) if total else 0.0
+
+    def read(self, kind: str, source: int, target: int) -> np.ndarray:
+        """Which rows of a message exist: those of nodes that the other part reads."""
+        owner, reader = (source, target) if kind == "features" else (target, source)
+        return self.matrix[np.ix_(self.part == reader, self.part == owner)].any(axis=0)
 
     def aggregate(self, h: np.ndarray, layer: int, epoch: int) -> np.ndarray:
         """A h, where a part reads its own rows now and those of others as they arrived."""
