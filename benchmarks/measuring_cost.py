@@ -60,7 +60,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         graph, parts, answer = (os.path.join(folder, name) for name in ("g.h5", "p.h5", "a.json"))
         for words in (["generate", "sbm", "-o", graph, "--nodes", args.nodes, "--degree", 50,
-                       "--features", 128, "--classes", 16, "--seed", 0],
+                       "--features", 128, "--classes", 16, "--homophily", 0.7,
+                       "--feature-noise", 2],
                       ["partition", graph, "-n", args.ranks, "--method", "random", "-o", parts]):
             subprocess.run([sys.executable, "-m", "hpcgcn", *map(str, words)], check=True,
                            stdout=subprocess.DEVNULL)

@@ -33,7 +33,8 @@ REAL = {
     "wordnet3-lex45": ["npz", "npz/wordnet3-lex45.npz"],
     "pubmed": ["planetoid", "planetoid", "--name", "pubmed"],
 }
-SBM = ["--nodes", "40000", "--degree", "50", "--features", "128", "--classes", "16", "--seed", "0"]
+SBM = ["--nodes", "40000", "--degree", "50", "--features", "128", "--classes", "16",
+       "--homophily", "0.7", "--feature-noise", "2"]
 MODEL = {"sbm": {"model": "sage", "layers": 3, "hidden": 128, "dropout": 0.5, "lr": 0.01,
                  "epochs": 100, "eval_every": 2},
          "real": {"model": "sage", "layers": 3, "hidden": 64, "epochs": 120, "eval_every": 4}}
