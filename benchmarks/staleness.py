@@ -43,8 +43,10 @@ TARGET_GAP = 0.005                   # the target: half a point below vanilla's 
 METHODS = {
     "sbm": {name: {"method": name} for name in ("vanilla", "pipegcn", "sylvie-a", "pipegcn-paper",
                                                 "sylvie-paper")}
-    | {"pipegcn, all stale": {"method": "pipegcn", "staleness": "1"},
-       "sylvie-a, all stale": {"method": "sylvie-a", "staleness": "1"}},
+    | {"pipegcn, all stale": {"method": "pipegcn", "staleness": "1",
+                              "stale_error": "inf"},
+       "sylvie-a, all stale": {"method": "sylvie-a", "staleness": "1",
+                               "stale_error": "inf"}},
     "real": {name: {"method": name}
              for name in ("vanilla", "pipegcn", "pipegcn-f", "pipegcn-g", "pipegcn-gf",
                           "sylvie-s", "sylvie-a", "varco", "bns", "no-communication",

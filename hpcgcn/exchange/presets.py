@@ -15,7 +15,7 @@ class Preset:
 
 # Where h W is sent a stale message would carry a stale weight, and it is narrow: there it is fresh.
 # And while rows drift fast: with few labels, stale rows of the first epochs cost much accuracy.
-_STALE = {"staleness": "1,narrow=0", "stale_error": "0.4"}
+_STALE = {"staleness": "1,narrow=0", "stale_error": "0.1"}
 # As the papers do it: all hops stale, h is sent, and the input is aggregated once.
 _PAPER = {"staleness": "1", "weights_first": False, "precompute": "yes"}
 
