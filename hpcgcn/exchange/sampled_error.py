@@ -84,11 +84,13 @@ class SampledError:
         backend, (columns, stream, width) = self.backend, key
         index = [_source_rows(backend, routes[k], chosen) for k, chosen in places]
         ids = np.concatenate([routes[k].outgoing.host_ids[chosen] for k, chosen in places])
+        drawn_by = np.concatenate([np.asarray(backend.to_host(routes[k].outgoing.ids))[chosen]
+                                   for k, chosen in places])     # rounding is keyed by these
 
         def array(needed=True):
             return backend.zeros((len(ids), width)) if needed else None
         return _Group(backend.from_host(np.concatenate(index).astype(np.int32)),
-                      Rows(None, backend.from_host(ids), ids), columns and slice(*columns), stream,
+                      Rows(None, backend.from_host(drawn_by), ids), columns and slice(*columns), stream,
                       [(k, backend.from_host(chosen.astype(np.int32))) for k, chosen in places],
                       array(), array(), array(), array(not self.codec.exact))
 
