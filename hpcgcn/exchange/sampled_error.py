@@ -90,7 +90,8 @@ class SampledError:
         def array(needed=True):
             return backend.zeros((len(ids), width)) if needed else None
         return _Group(backend.from_host(np.concatenate(index).astype(np.int32)),
-                      Rows(None, backend.from_host(drawn_by), ids), columns and slice(*columns), stream,
+                      Rows(None, backend.from_host(drawn_by), ids),
+                      columns and slice(*columns), stream,
                       [(k, backend.from_host(chosen.astype(np.int32))) for k, chosen in places],
                       array(), array(), array(), array(not self.codec.exact))
 
