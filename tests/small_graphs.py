@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from hpcgcn.config import make_config
 from hpcgcn.graph.csr import csr_from_edges
-from hpcgcn.graph.data import TRAIN, Graph, Part, SparseRows
+from hpcgcn.graph.data import TRAIN, UNUSED, Graph, Part, SparseRows
 
 
 def small_graph(n_nodes=31, n_edges=70, n_features=6, n_classes=4, *, directed=False, sparse=False,
@@ -63,3 +65,21 @@ def make_trainer(graph: Graph, **settings):
     config = make_config({"backend": "reference", "threads": 1, **settings})
     backend, _ = make_backend(config.backend, config.dtype, 1)
     return Trainer(Runtime(MPI.COMM_SELF), backend, Part.whole(graph), config)
+
+
+def few_train(graph: Graph, n_train: int) -> Graph:
+    """The same graph with so many training nodes: later hops then need few rows."""
+    split = graph.split.copy()
+    split[0, np.flatnonzero(split[0] == TRAIN)[n_train:]] = UNUSED
+    return replace(graph, split=split)
+
+
+def needed_rows(graph: Graph, n_hops: int) -> list[np.ndarray]:
+    """Which rows block 0 .. n_hops needs, by hand: from the training nodes to those they read."""
+    needed = [graph.split[0] == TRAIN]
+    for _ in range(n_hops):
+        reached = needed[0].copy()
+        for node in np.flatnonzero(needed[0]):
+            reached[graph.indices[graph.indptr[node]:graph.indptr[node + 1]]] = True
+        needed.insert(0, reached)
+    return needed

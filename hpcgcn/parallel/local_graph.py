@@ -9,7 +9,7 @@ together is one contiguous slice. Entries of a row are sorted: those of needed c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -124,12 +124,13 @@ class LocalGraph:
 
 
 def build_local(comm, part: Part, self_loops: bool, n_hops: int | None = None,
-                all_rows: bool = False, keep_order: bool = False) -> LocalGraph:
+                all_rows: bool = False, chunks: np.ndarray | None = None) -> LocalGraph:
     """Split the part's rows into interior and boundary, find the halo, and re-label columns.
 
     n_hops: of the model that is trained; None: it is only evaluated, and needs all rows. all_rows:
-    training computes all of them, too. keep_order: rows stay as they are in the part, and all count
-    as boundary. Collective.
+    training computes all of them, too. chunks: where chunks begin in the part, and the end of the
+    last one; rows stay chunk after chunk, ordered by distance in each, and all count as boundary.
+    Collective.
     """
     start, n_owned = int(part.offsets[part.rank]), part.n_owned
     halo = find_halo(comm, part.offsets, part.rank, part.indices)
@@ -137,17 +138,19 @@ def build_local(comm, part: Part, self_loops: bool, n_hops: int | None = None,
     degree = np.diff(part.indptr).astype(np.int64)
     remote = (part.indices < start) | (part.indices >= start + n_owned)
 
-    boundary = np.full(n_owned, keep_order)
+    boundary = np.full(n_owned, chunks is not None)
     row_has_remote = np.add.reduceat(np.append(remote, False),
                                      part.indptr[:-1]) if n_owned else np.zeros(0)
     boundary[(row_has_remote > 0) & (degree > 0)] = True
     for rows in read_by:
         boundary[rows] = True
-    if n_hops is None or keep_order:
+    if n_hops is None:
         distance, n_hops, all_rows = np.zeros(n_owned, np.int32), 0, True
     else:
         distance = distances(comm, part, n_hops, halo)
     order = np.lexsort((boundary, distance))  # stable: otherwise as in the part
+    if chunks is not None:
+        order = np.lexsort((distance, np.repeat(np.arange(len(chunks) - 1), np.diff(chunks))))
     local_of = np.empty(n_owned, np.int32)
     local_of[order] = np.arange(n_owned, dtype=np.int32)
 
@@ -157,9 +160,26 @@ def build_local(comm, part: Part, self_loops: bool, n_hops: int | None = None,
     plan = make_plan(comm, counts, [local_of[rows] for rows in read_by])
     degree = (degree[order] + self_loops).astype(np.float64)
     ids = part.original_ids[order]
-    return LocalGraph(plan, order, NeededRows(distance[order], n_hops, all_rows),
-                      boundary[order], inner if part.directed else inner_t, outer, inner_t,
-                      outer.transposed(), degree, plan.scatter(degree), ids, plan.scatter(ids))
+    local = LocalGraph(plan, order, NeededRows(distance[order], n_hops, all_rows),
+                       boundary[order], inner if part.directed else inner_t, outer, inner_t,
+                       outer.transposed(), degree, plan.scatter(degree), ids, plan.scatter(ids))
+    return local if chunks is None else _in_order_of_owners(local)
+
+
+def _in_order_of_owners(local: LocalGraph) -> LocalGraph:
+    """The same with halo rows, and what is sent, in the order of the owner's rows. Collective."""
+    plan = local.plan
+    rows_of_owners = plan.scatter(np.arange(local.n_owned))
+    order = np.concatenate([np.zeros(0, np.int64),
+                            *(n.halo.start + np.argsort(rows_of_owners[n.halo])
+                              for n in plan.neighbours)])
+    place = np.empty(len(order), np.int32)
+    place[order] = np.arange(len(order), dtype=np.int32)
+    outer = Structure(local.outer.indptr, place[local.outer.indices], local.outer.n_columns)
+    neighbours = [replace(n, send_rows=np.sort(n.send_rows)) for n in plan.neighbours]
+    return replace(local, plan=replace(plan, neighbours=neighbours), outer=outer,
+                   outer_t=outer.transposed(), halo_degree=local.halo_degree[order],
+                   halo_ids=local.halo_ids[order])
 
 
 def _rows_of(part: Part, order: np.ndarray):

@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 from many_runs import job, run_many
 from same_losses import assert_same_losses
-from small_graphs import small_graph
+from small_graphs import few_train, needed_rows, small_graph
 
-from hpcgcn.graph.data import TRAIN
 from hpcgcn.graph.generate import generate_grid, generate_rmat, generate_sbm
 from hpcgcn.graph.store import write_graph
 
@@ -20,12 +19,21 @@ N_NODES, HIDDEN, CLASSES = 220, 16, 5
 PAIRED = {"pair-sparse": ("sparse.h5", {"model": "gcn"}), "pair-directed": ("directed.h5", {
     "model": "gcn", "precompute": "no", "hidden": 7}), "pair-inductive": ("plain.h5", {
         "model": "gcn", "precompute": "no", "hidden": 11, "inductive": True, "layers": 4})}
+# Few training nodes: later hops need few rows, and between two hops on columns, too.
+FEW = {"few-resgcn": ("few.h5", {"model": "resgcn"}), "few-gcnii": ("few.h5", {"model": "gcnii"}),
+       "few-pair": ("few.h5", {"model": "gcn", "precompute": "no", "layers": 2})}
 
 
 @pytest.fixture(scope="module")
-def sources(tmp_path_factory):
+def graph():
+    return generate_sbm(N_NODES, 6, 12, CLASSES, seed=2)
+
+
+@pytest.fixture(scope="module")
+def sources(graph, tmp_path_factory):
     folder = tmp_path_factory.mktemp("graphs")
     write_graph(folder / "plain.h5", generate_sbm(N_NODES, 8, 12, CLASSES, seed=2))
+    write_graph(folder / "few.h5", few_train(graph, 4))
     write_graph(folder / "directed.h5", small_graph(151, 500, 9, 5, directed=True))
     write_graph(folder / "sparse.h5", small_graph(149, 500, 20, 5, sparse=True))
     return folder
@@ -39,7 +47,7 @@ def alone(sources, tmp_path_factory):
     jobs += [job(kind, sources / f"{kind}.h5", model="sage", **COMMON)
              for kind in ("directed", "sparse")]
     jobs += [job(name, sources / source, **settings, **COMMON)
-             for name, (source, settings) in PAIRED.items()]
+             for name, (source, settings) in (PAIRED | FEW).items()]
     return run_many(1, jobs, tmp_path_factory.mktemp("alone"))
 
 
@@ -51,7 +59,7 @@ def feature_jobs(sources, **settings):
     jobs += [job(kind, sources / f"{kind}.h5", model="sage", **settings)
              for kind in ("directed", "sparse")]
     return jobs + [job(name, sources / source, **own, **settings)
-                   for name, (source, own) in PAIRED.items()]
+                   for name, (source, own) in (PAIRED | FEW).items()]
 
 
 @pytest.mark.parametrize("n_ranks, sparse",
@@ -80,23 +88,39 @@ def slice_widths(width, n_ranks):
     return [width * (k + 1) // n_ranks - width * k // n_ranks for k in range(n_ranks)]
 
 
-def transpose_elements(width, n_ranks):
-    """What one transpose moves between ranks: every row's columns that another rank aggregates."""
-    rows = [N_NODES * (k + 1) // n_ranks - N_NODES * k // n_ranks for k in range(n_ranks)]
+def transpose_elements(width, n_ranks, needed=None):
+    """What one transpose moves between ranks: the columns of needed rows (all, if not given) that
+    another rank aggregates."""
+    needed = np.ones(N_NODES, bool) if needed is None else needed
+    rows = [int(needed[N_NODES * k // n_ranks:N_NODES * (k + 1) // n_ranks].sum())
+            for k in range(n_ranks)]
     return sum(n * w for k, n in enumerate(rows)
                for j, w in enumerate(slice_widths(width, n_ranks)) if j != k)
 
 
 @pytest.mark.parametrize("n_ranks", [2, 3, 4])
-def test_bytes_are_those_of_the_formula(n_ranks, sources, tmp_path):
+def test_bytes_are_those_of_the_formula(n_ranks, graph, sources, tmp_path):
     """GCN of three layers with layer 1 precomputed: hop 1 at the hidden width, hop 2 (transform
-    first) at the classes."""
-    run = run_many(n_ranks,
-                   [job("gcn", sources / "plain.h5", model="gcn", method="mixgcn", hidden=HIDDEN)],
-                   tmp_path)["gcn"]
+    first) at the classes. Rows that a hop reads go there, rows that it makes come back."""
+    settings = {"model": "gcn", "method": "mixgcn", "hidden": HIDDEN}
+    found = run_many(n_ranks, [job("needed", sources / "few.h5", **settings),
+                               job("all", sources / "few.h5", needed_rows=False, **settings)],
+                     tmp_path)
+    needed = needed_rows(few_train(graph, 4), 2)
+    assert needed[2].sum() < needed[1].sum() < needed[0].sum() < N_NODES
+    for hop, width in ((1, HIDDEN), (2, CLASSES)):
+        read, made = (4 * transpose_elements(width, n_ranks, needed[hop - k]) for k in (1, 0))
+        for row in found["needed"]["rows"]:
+            assert int(row[f"bytes_forward_{hop}"]) == read
+            assert int(row[f"bytes_forward_return_{hop}"]) == made
+            assert int(row[f"bytes_backward_{hop}"]) == made
+            assert int(row[f"bytes_backward_return_{hop}"]) == read
+    entries = np.diff(few_train(graph, 4).indptr) + 1           # with self loops
+    assert found["needed"]["summary"]["multiply_adds"]["all_ranks"] == 2 * sum(
+        width * int(entries[needed[hop]].sum()) for hop, width in ((1, HIDDEN), (2, CLASSES)))
     # bytes, 2 ways, 2 directions
     expected = 4 * 2 * 2 * sum(transpose_elements(width, n_ranks) for width in (HIDDEN, CLASSES))
-    assert all(int(row["bytes_sent"]) == expected for row in run["rows"])
+    assert all(int(row["bytes_sent"]) == expected for row in found["all"]["rows"])
     if N_NODES % n_ranks == 0:
         whole = 4 * 2 * 2 * N_NODES * (HIDDEN + CLASSES)
         assert expected == pytest.approx(whole * (n_ranks - 1) / n_ranks, rel=0.05)
@@ -110,7 +134,8 @@ def test_fewer_bytes_than_parts_exactly_where_the_crossover_says(tmp_path):
     for name, graph in made.items():
         write_graph(tmp_path / f"{name}.h5", graph)
         jobs += [job(f"{name}-{method}", tmp_path / f"{name}.h5", model="gcn", method=method,
-                     epochs=1) for method in ("overlap", "mixgcn")]
+                     epochs=1, needed_rows=False, halo="rows")
+                 for method in ("overlap", "mixgcn")]
     found = {name: run["summary"] for name, run in run_many(n_ranks, jobs, tmp_path).items()}
     for name, graph in made.items():
         ratio = found[f"{name}-overlap"]["halo_rows"] / graph.n_nodes
@@ -119,7 +144,8 @@ def test_fewer_bytes_than_parts_exactly_where_the_crossover_says(tmp_path):
 
 
 def test_transposes_around_element_wise_work_are_not_sent(sources, tmp_path):
-    settings = {"method": "mixgcn", "hidden": 10, "precompute": "no", "epochs": 2}
+    settings = {"method": "mixgcn", "hidden": 10, "precompute": "no", "epochs": 2,
+                "needed_rows": False}
     jobs = [job("gcn", sources / "plain.h5", model="gcn", **settings),
             job("norm", sources / "plain.h5", model="gcn", norm="yes", **settings),
             job("sage", sources / "plain.h5", model="sage", norm="no", **settings)]
@@ -140,16 +166,13 @@ def test_aggregation_is_balanced_where_parts_are_not(tmp_path):
     columns all hold the same."""
     graph, n_ranks = generate_rmat(600, 10, 12, CLASSES, seed=0), 4
     write_graph(tmp_path / "power.h5", graph)
-    jobs = [job(name, tmp_path / "power.h5", model="gcn", method=name, hidden=10, epochs=2)
-            for name in ("overlap", "mixgcn", "mixgcn-moa")]
+    jobs = [job(name, tmp_path / "power.h5", model="gcn", method=name, hidden=10, epochs=2,
+                needed_rows=False, halo="rows") for name in ("overlap", "mixgcn", "mixgcn-moa")]
     work = {name: [rank["multiply_adds"] for rank in run["summary"]["by_rank"]]
             for name, run in run_many(n_ranks, jobs, tmp_path).items()}
     entries = graph.n_edges + graph.n_nodes                                        # with self loops
     both_ways = 2 * entries * (10 + CLASSES)
-    assert sum(work["mixgcn"]) == sum(work["mixgcn-moa"]) == both_ways
-    read_by_loss = int((np.diff(graph.indptr) + 1)[graph.split[0] == TRAIN].sum())
-    assert sum(work["overlap"]) == 2 * (entries * 10 + read_by_loss
-                                        * CLASSES), "the last hop: only rows of the loss"
+    assert sum(work["mixgcn"]) == sum(work["mixgcn-moa"]) == sum(work["overlap"]) == both_ways
     assert work["mixgcn"] == [2 * entries * (a + b)
                               for a, b in zip(slice_widths(10, 4), slice_widths(CLASSES, 4))]
     mean_width = (10 + CLASSES) / 2 / n_ranks
@@ -159,7 +182,7 @@ def test_aggregation_is_balanced_where_parts_are_not(tmp_path):
 
 
 def test_the_summary_tells_what_each_role_did(sources, tmp_path):
-    settings = {"model": "gcn", "epochs": 3, "hidden": HIDDEN}
+    settings = {"model": "gcn", "epochs": 3, "hidden": HIDDEN, "needed_rows": False}
     found = run_many(3, [job("roles", sources / "plain.h5", method="mixgcn", sparse_ranks=1,
                              **settings),
                          job("mixed", sources / "plain.h5", method="mixgcn", sparse_ranks=1,

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from many_runs import job, run_many
 from serial_history import Rules, Serial
-from small_graphs import dense_adjacency, dense_features, small_graph
+from small_graphs import dense_adjacency, dense_features, few_train, small_graph
 
 from hpcgcn.graph.data import TRAIN
 from hpcgcn.graph.partition import partition_graph
@@ -47,6 +47,26 @@ def serial_losses(kind: str, model: str, ways: int, rules: Rules) -> list[float]
                  model, PRECISE["hidden"], LAYERS,
                  graph.n_classes, PRECISE["dropout"], PRECISE["lr"], PRECISE["seed"], rules)
     return [run.epoch(t) for t in range(EPOCHS)]
+
+
+FEW = {"zeroed": {"history_hold": 3}, "stale": {"history_hold": 3, "history_gradients": "stale"},
+       "kept": {"history_hold": 2, "recompute": False}}
+
+
+@pytest.mark.parametrize("n_ranks, ways", [(3, 1), (4, 2)])
+def test_rows_that_no_chunk_reads_change_nothing(n_ranks, ways, tmp_path):
+    """Neither now nor from a snapshot: chunks skip them."""
+    write_graph(tmp_path / "few.h5", few_train(small_graph(300, 450, 6, 4, seed=7), 4))
+    common = PRECISE | {"chunks": CHUNKS, "partitions_per_stage": ways, "eval_every": 5}
+    jobs = [job(f"{name}-{model}-{needed}", tmp_path / "few.h5", model=model, needed_rows=needed,
+                **common | settings) for name, settings in FEW.items()
+            for model in ("gcn", "gcnii", "resgcn") for needed in (True, False)]
+    found = run_many(n_ranks, jobs, tmp_path)
+    for label in (label for label in found if label.endswith("True")):
+        run, other = found[label], found[label.replace("True", "False")]
+        np.testing.assert_allclose(run["losses"], other["losses"], rtol=1e-9, err_msg=label)
+        assert run["rows"][-1]["test"] == other["rows"][-1]["test"], label
+        assert int(run["rows"][0]["bytes_sent"]) < int(other["rows"][0]["bytes_sent"]), label
 
 
 @pytest.fixture(scope="module")

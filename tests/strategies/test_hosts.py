@@ -3,14 +3,15 @@ codecs and staleness as on as many ranks as there are hosts.
 
 Hosts are declared: groups of ranks on one machine."""
 
+import re
+
 import numpy as np
 import pytest
 from many_runs import job, run_many
 from same_losses import assert_same_losses
-from small_graphs import small_graph
+from small_graphs import few_train, small_graph
 
 from hpcgcn.graph.generate import generate_sbm
-from hpcgcn.graph.partition import partition_graph, statistics
 from hpcgcn.graph.store import write_graph
 
 pytestmark = [pytest.mark.mpi_skip, pytest.mark.timeout(600), pytest.mark.one_machine]
@@ -26,7 +27,8 @@ CODED = {"8bit": {"codec": "8bit"}, "1bit": {"method": "sylvie-s"}, "subset": {"
          "fed-back": {"codec": "4bit", "error_feedback": True},
          "residual": {"codec": "8bit", "residual": True}, "stale-bits": {"method": "sylvie-a"}}
 STRANGE = {"sparse": {"model": "gcn"}, "directed": {"model": "sage"},
-           "multilabel": {"model": "gcnii"}, "two-classes": {"model": "gcn", "hidden": 3},
+           "multilabel": {"model": "gcnii"}, "few": {"model": "resgcn"},
+           "two-classes": {"model": "gcn", "hidden": 3},
            "precise": {"model": "sage", "backend": "reference", "dtype": "float64"},
            "inductive": {"model": "resgcn", "inductive": True}}
 
@@ -44,6 +46,7 @@ def sources(graph, tmp_path_factory):
     write_graph(folder / "sparse.h5", small_graph(149, 500, 20, 5, sparse=True))
     write_graph(folder / "multilabel.h5", small_graph(150, 500, 9, 5, multilabel=True))
     write_graph(folder / "two-classes.h5", small_graph(150, 500, 9, 2))
+    write_graph(folder / "few.h5", few_train(generate_sbm(601, 8, 12, CLASSES, seed=2), 12))
     return folder
 
 
@@ -101,17 +104,20 @@ def test_one_host_or_one_rank_per_host_changes_nothing(n_ranks, per_host, source
     assert_same_as_one_rank(run_many(n_ranks, jobs, tmp_path), alone)
 
 
-def test_staleness_and_samples_are_those_of_one_rank_per_host(two_hosts, sources, tmp_path):
+@pytest.fixture(scope="module")
+def two_parts(sources, tmp_path_factory):
+    """The same hosts with one rank each: a rank per part."""
+    exact = ("gcn", "resgcn", "few")
+    jobs = [task for task in coded_jobs(sources) if task["label"] in AS_PARTS]
+    jobs += [task for task in exact_jobs(sources) if task["label"] in exact]
+    return run_many(2, jobs, tmp_path_factory.mktemp("parts"))
+
+
+@pytest.mark.parametrize("label", AS_PARTS)
+def test_staleness_and_samples_are_those_of_one_rank_per_host(two_hosts, two_parts, label):
     """What is sent is another thing than with one rank, but the same as with a rank per host."""
-    all_rows = {"halo": "rows", "needed_rows": False}
-    jobs = [task for task in coded_jobs(sources, parallel="partition", **all_rows)
-            if task["label"] in AS_PARTS]
-    for label, run in run_many(2, jobs, tmp_path).items():
-        apart = np.abs(np.array(two_hosts[label]["losses"]) / run["losses"] - 1)
-        assert apart.max() < (1e-2 if label == "stored" else 1e-4), f"{label}: {apart}"
-        for name in ("bytes_forward_1", "bytes_backward_2"):
-            assert [row[name] for row in two_hosts[label]["rows"]] == [row[name]
-                                                                      for row in run["rows"]]
+    apart = np.abs(np.array(two_hosts[label]["losses"]) / two_parts[label]["losses"] - 1)
+    assert apart.max() < (1e-2 if label == "stored" else 1e-4), apart
 
 
 @pytest.mark.parametrize("name", CODED)
@@ -120,19 +126,29 @@ def test_codecs_train(two_hosts, name):
     assert losses[-1] < 0.9 * losses[0] and losses != two_hosts["sage"]["losses"]
 
 
-def test_bytes_between_hosts_are_those_of_as_many_parts_as_hosts(two_hosts, graph):
-    halo_rows = statistics(graph, partition_graph(graph, 2, "metis", "volume"))["halo_rows"]
-    # layer 1 is precomputed; hop 2 is transformed first; there and back
-    elements = {"gcn": 2 * (HIDDEN + CLASSES), "resgcn": 2 * 3 * HIDDEN}
-    for model, expected in elements.items():
-        row = two_hosts[model]["rows"][0]
-        assert int(row["bytes_network"]) == 4 * expected * halo_rows
-        within = int(row["bytes_sent"]) - int(row["bytes_network"])
-        names = [name for name in row if name.endswith(("_1", "_2", "_3")) and "_to_" in name]
-        assert within == sum(int(row[name]) for name in names) > 0
-    one_bit = sum(4 + -(-width // 8) for whole in (HIDDEN, CLASSES)
-                  for width in (whole // 2, whole - whole // 2))
-    assert int(two_hosts["1bit"]["rows"][0]["bytes_network"]) == 2 * one_bit * halo_rows
+def halo_bytes(run: dict) -> list[list[int]]:
+    """Of each epoch, by hop and direction."""
+    names = [name for name in run["rows"][0] if re.fullmatch("bytes_(for|back)ward_[0-9]", name)]
+    return [[int(row[name]) for name in names] for row in run["rows"]]
+
+
+def test_bytes_between_hosts_are_those_of_a_rank_per_host(two_hosts, two_parts):
+    for label, run in two_parts.items():
+        assert halo_bytes(two_hosts[label]) == halo_bytes(run), label
+        for row, by_hop in zip(two_hosts[label]["rows"], halo_bytes(run)):
+            assert int(row["bytes_network"]) == sum(by_hop), label
+            within = [int(n) for name, n in row.items() if "_to_columns" in name
+                      or "_to_rows" in name]
+            assert int(row["bytes_sent"]) == sum(within) + sum(by_hop)
+
+
+def test_every_slice_of_a_row_has_its_own_scale(two_hosts):
+    """1 bit: four bytes of scale and offset, and whole bytes of codes, for each slice."""
+    plain, coded = two_hosts["sage"]["rows"][0], two_hosts["1bit"]["rows"][0]
+    for hop, width in ((1, HIDDEN), (2, CLASSES)):
+        rows = int(plain[f"bytes_forward_{hop}"]) // (4 * width)
+        slices = (width // 2, width - width // 2)
+        assert int(coded[f"bytes_forward_{hop}"]) == rows * sum(4 + -(-n // 8) for n in slices)
 
 
 def test_a_stale_run_resumes_bit_for_bit(two_hosts):

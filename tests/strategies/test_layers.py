@@ -4,7 +4,7 @@ checkpoints for all strategies."""
 import pytest
 from many_runs import job, run_many
 from same_losses import assert_same_losses
-from small_graphs import small_graph
+from small_graphs import few_train, needed_rows, small_graph
 
 from hpcgcn.graph.generate import generate_sbm
 from hpcgcn.graph.partition import partition_graph, statistics
@@ -17,7 +17,8 @@ COMMON = {"epochs": 20, "dropout": 0.5, "lr": 0.02, "layers": 5, "eval_every": 2
 EXACT = {"method": "gnnpipe", "history": "none"}
 N_NODES, HIDDEN, CLASSES = 220, 16, 5
 # name: (graph, settings that both sides have)
-STRANGE = {"sparse": ("sparse", {}), "directed": ("directed", {}), "multilabel": ("multilabel", {}),
+STRANGE = {"few": ("few", {}), "sparse": ("sparse", {}),
+           "directed": ("directed", {}), "multilabel": ("multilabel", {}),
            "inductive": ("plain", {"inductive": True}),
            "not-precomputed": ("plain", {"precompute": "no", "hidden": 40}),
            "linear-end": ("plain", {"linear_layers": 1, "layers": 6}),
@@ -28,7 +29,11 @@ STRANGE = {"sparse": ("sparse", {}), "directed": ("directed", {}), "multilabel":
 
 def models_of(name: str) -> tuple:
     return {"linear-end": ("gcn", "sage"), "not-precomputed": ("gcn", "sage"),
-            "norm": ("gcn",)}.get(name, ("sage", "gcnii"))
+            "norm": ("gcn",), "few": ("gcn", "gcnii", "resgcn")}.get(name, ("sage", "gcnii"))
+
+
+def few_graph():
+    return few_train(generate_sbm(N_NODES, 4, 12, CLASSES, seed=2), 6)
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +41,7 @@ def sources(tmp_path_factory):
     folder = tmp_path_factory.mktemp("graphs")
     plain = generate_sbm(N_NODES, 8, 12, CLASSES, seed=2)
     write_graph(folder / "plain.h5", plain)
+    write_graph(folder / "few.h5", few_graph())
     for n_parts in (2, 8):
         write_partition(folder / f"plain-{n_parts}.h5", plain,
                         partition_graph(plain, n_parts, "metis", "volume"), settings={})
@@ -98,7 +104,7 @@ def sent(run) -> set:
 @pytest.mark.parametrize("n_ranks", [2, 4])
 def test_bytes_are_those_of_the_formula_whatever_the_depth(n_ranks, sources, tmp_path):
     """2 (S - 1) N d elements an epoch, of four bytes; GCNII sends its initial rows along."""
-    short = {"epochs": 3, "dropout": 0.5}
+    short = {"epochs": 3, "dropout": 0.5, "needed_rows": False}
     jobs = [job(f"{model}-{layers}-{history}", sources / "plain.h5", model=model, layers=layers,
                 history=history, method="gnnpipe", **short) for model in ("gcnii", "resgcn")
             for layers in (9, 16) for history in ("none", "snapshot")]
@@ -118,11 +124,28 @@ def test_bytes_are_those_of_the_formula_whatever_the_depth(n_ranks, sources, tmp
         assert set(run["rows"][0]["bytes_received"].split()) == {str(wanted)}
 
 
+@pytest.mark.parametrize("history", ["none", "snapshot"])
+def test_links_send_needed_rows(history, sources, tmp_path):
+    """What the first hop behind a link reads, and gradients of that."""
+    needed = [int(mask.sum()) for mask in needed_rows(few_graph(), 6)]
+    assert needed[6] < needed[5] < needed[4] < N_NODES
+    jobs = [job(model, sources / "few.h5", model=model, layers=6, method="gnnpipe", epochs=3,
+                history=history) for model in ("gcnii", "resgcn")]
+    for model, run in run_many(3, jobs, tmp_path).items():
+        fields = 2 if model == "gcnii" else 1
+        links = [name for name in run["rows"][0] if name.startswith("bytes_stage_")]
+        assert len(links) == 4, "two ways between three stages"
+        for name in links:
+            hop = int(name.rpartition("_")[2])
+            assert {int(row[name]) for row in run["rows"]} == {
+                4 * HIDDEN * fields * needed[hop - 1]}, (model, name)
+
+
 def test_the_halo_bytes_of_a_hybrid_are_those_of_the_plan(sources, tmp_path):
     graph = generate_sbm(N_NODES, 8, 12, CLASSES, seed=2)
     halo = statistics(graph, partition_graph(graph, 2, "metis", "volume"))["halo_rows"]
     hybrid = job("a", sources / "plain-2.h5", model="resgcn", layers=6, method="gnnpipe-hybrid",
-                 epochs=3)
+                 epochs=3, needed_rows=False)
     run = run_many(4, [hybrid], tmp_path)["a"]
     first = run["rows"][0]
     assert {int(first[f"bytes_{direction}_{hop}"]) for direction in ("forward", "backward")

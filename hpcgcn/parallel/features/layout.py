@@ -14,38 +14,18 @@ class Layout:
     """Who owns which rows and which columns, and how rows are cut into blocks; equal on all
     ranks."""
 
-    def __init__(self, runtime, backend, offsets: np.ndarray, aggregators: list[int],
-                 n_blocks: int):
-        self.runtime, self.backend, self.offsets, self.n_blocks = (runtime, backend, offsets,
-                                                                   n_blocks)
+    def __init__(self, runtime, backend, aggregators: list[int], n_blocks: int):
+        self.runtime, self.backend, self.n_blocks = runtime, backend, n_blocks
         self.rank, self.size = runtime.rank, runtime.size
         self.aggregators = aggregators
 
     def rows(self, rank: int, block: int) -> tuple[int, int]:
-        """Global rows of one block of a rank."""
-        start, n = int(self.offsets[rank]), int(self.offsets[rank + 1] - self.offsets[rank])
-        return start + n * block // self.n_blocks, start + n * (block + 1) // self.n_blocks
+        """Rows of one block of a rank, in arrays of all nodes."""
+        raise NotImplementedError
 
     def local_rows(self, block: int) -> tuple[int, int]:
-        """The same of this rank, counted from its first row."""
-        start, stop = self.rows(self.rank, block)
-        first = int(self.offsets[self.rank])
-        return start - first, stop - first
-
-    def blocks_read(self, structure) -> list[list[int]]:
-        """For each block of rows of a matrix the blocks of rows that it gathers from: few where the
-        node order keeps neighbours together, and then its product need not wait for the others."""
-        block_of = np.empty(int(self.offsets[-1]), np.int64)
-        for rank in range(self.size):
-            for block in range(self.n_blocks):
-                block_of[slice(*self.rows(rank, block))] = block
-        counts = np.zeros((self.n_blocks, self.n_blocks), np.int64)
-        for rank in range(self.size):
-            for block in range(self.n_blocks):
-                start, stop = self.rows(rank, block)
-                sources = structure.indices[structure.indptr[start]:structure.indptr[stop]]
-                counts[block] += np.bincount(block_of[sources], minlength=self.n_blocks)
-        return [np.flatnonzero(row).tolist() for row in counts]
+        """The same of this rank, counted in its own rows."""
+        raise NotImplementedError
 
     def columns(self, rank: int, width: int) -> slice:
         """Columns that a rank aggregates: as equal as whole columns can be, none for a rank that
@@ -69,6 +49,68 @@ class Layout:
     def peers(self) -> list[int]:
         """The other ranks, nearest first, so that not all send to the same one at once."""
         return [(self.rank + k) % self.size for k in range(1, self.size)]
+
+
+class NodeLayout(Layout):
+    """All nodes in the order of their distances from the loss, and of their ranks within each.
+
+    So the rows that a block of the model needs are the first ones, of all ranks together and of
+    each. Blocks are cut within a distance.
+    """
+
+    def __init__(self, runtime, backend, counts: np.ndarray, aggregators: list[int],
+                 n_blocks: int):
+        """counts: (distances, ranks) nodes of each. n_blocks: of all nodes, about."""
+        totals = counts.sum(axis=1)
+        pieces = -(-totals * n_blocks // max(int(totals.sum()), 1))
+        self.blocks = [(distance, k, int(n)) for distance, n in enumerate(pieces)
+                       for k in range(n)]
+        super().__init__(runtime, backend, aggregators, len(self.blocks))
+        self.counts, self.first = counts, first_rows(counts)
+        self.local_first = np.cumsum(counts[:, self.rank]) - counts[:, self.rank]
+
+    def rows(self, rank: int, block: int) -> tuple[int, int]:
+        distance, k, n_pieces = self.blocks[block]
+        start, n = int(self.first[distance, rank]), int(self.counts[distance, rank])
+        return start + n * k // n_pieces, start + n * (k + 1) // n_pieces
+
+    def local_rows(self, block: int) -> tuple[int, int]:
+        start, stop = self.rows(self.rank, block)
+        distance = self.blocks[block][0]
+        shift = int(self.local_first[distance] - self.first[distance, self.rank])
+        return start + shift, stop + shift
+
+    def first_blocks(self, limit: int) -> list[int]:
+        """The blocks of nodes that are at most so far from the loss."""
+        return [block for block, (distance, _, _) in enumerate(self.blocks) if distance <= limit]
+
+    def n_rows(self, limit: int) -> int:
+        """How many nodes they are: the first ones."""
+        return int(self.counts[:limit + 1].sum())
+
+    def n_local_rows(self, limit: int) -> int:
+        """How many of them are this rank's."""
+        return int(self.counts[:limit + 1, self.rank].sum())
+
+    def blocks_read(self, structure) -> list[list[int]]:
+        """For each block of rows of a matrix the blocks of rows that it gathers from: few where the
+        node order keeps neighbours together, and then its product need not wait for the others."""
+        block_of = np.empty(int(self.counts.sum()), np.int64)
+        for rank in range(self.size):
+            for block in range(self.n_blocks):
+                block_of[slice(*self.rows(rank, block))] = block
+        counts = np.zeros((self.n_blocks, self.n_blocks), np.int64)
+        for rank in range(self.size):
+            for block in range(self.n_blocks):
+                start, stop = self.rows(rank, block)
+                sources = structure.indices[structure.indptr[start]:structure.indptr[stop]]
+                counts[block] += np.bincount(block_of[sources], minlength=self.n_blocks)
+        return [np.flatnonzero(row).tolist() for row in counts]
+
+
+def first_rows(counts: np.ndarray) -> np.ndarray:
+    """Where the nodes of each distance and rank begin; counts and result: (distances, ranks)."""
+    return (np.cumsum(counts) - counts.reshape(-1)).reshape(counts.shape)
 
 
 class Slices:

@@ -35,7 +35,8 @@ class FeatureStrategy(Strategy):
         return load_slice(self.runtime.comm, source, self.config, self.n_sparse)
 
     def local_graph(self, part: Part, self_loops: bool, n_hops: int | None) -> WholeGraph:
-        return build_whole(self.runtime.comm, part, self_loops, order_blocks=self.n_sparse > 0)
+        return build_whole(self.runtime.comm, part, self_loops, n_hops,
+                           all_rows=not self.config.needed_rows, order_blocks=self.n_sparse > 0)
 
     def aggregations(self, backend, local, model, policies=None) -> TransposedAggregations:
         return self._aggregations(backend, local, model, policies, self.n_blocks or USUAL_BLOCKS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from hpcgcn.exchange.exchange import Exchange
 from hpcgcn.exchange.types import Policy, Route
 from hpcgcn.parallel.features.layout import Layout
@@ -18,12 +20,12 @@ class Transposes:
         self.layout, self.seed, self.names = layout, seed, names
         self.exchanges: list[tuple[int, str, Exchange]] = []
 
-    def gather(self, hop, x, slice_in, policy: Policy, direction: int,
-               training: bool) -> list[Exchange]:
+    def gather(self, hop, x, slice_in, policy: Policy, direction: int, training: bool,
+               blocks: Iterable[int]) -> dict[int, Exchange]:
         """Rows become columns: my rows of another rank's columns go there; other ranks' rows of my
-        columns come."""
-        return [self._gather(hop, block, x, slice_in, policy, direction, training)
-                for block in range(self.layout.n_blocks)]
+        columns come. {block: exchange}"""
+        return {block: self._gather(hop, block, x, slice_in, policy, direction, training)
+                for block in blocks}
 
     def _gather(self, hop, block, x, slice_in, policy, direction, training) -> Exchange:
         layout, rank, width = self.layout, self.layout.rank, x.shape[1]
@@ -42,10 +44,10 @@ class Transposes:
         return self._exchange(hop, 0, routes, receive_arrays, x, width, policy, direction, training)
 
     def scatter(self, hop, slice_out, out, adds: bool, policy: Policy, direction: int,
-                training: bool) -> list[Exchange]:
+                training: bool, blocks: Iterable[int]) -> dict[int, Exchange]:
         """Columns become rows: the inverse. See `received_whole` for where they are received."""
-        return [self._scatter(hop, block, slice_out, out, adds, policy, direction, training)
-                for block in range(self.layout.n_blocks)]
+        return {block: self._scatter(hop, block, slice_out, out, adds, policy, direction, training)
+                for block in blocks}
 
     def received_whole(self, adds: bool, policy: Policy) -> bool:
         """Are rows received in the output itself?

@@ -10,11 +10,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpcgcn.graph.csr import entry_positions, take_indptr
+from hpcgcn.graph.csr import entry_positions, row_numbers, take_indptr
 from hpcgcn.graph.data import Part
 from hpcgcn.mpi import large
 from hpcgcn.parallel.features.block_order import block_order
+from hpcgcn.parallel.features.layout import first_rows
 from hpcgcn.parallel.local_graph import Structure
+from hpcgcn.parallel.needed import NeededRows, distances
+
+COUNTED_ENTRIES = 1 << 24            # looked at together: bounds the memory that it takes
 
 
 class SharedArray:
@@ -47,7 +51,9 @@ class SharedArray:
 class WholeGraph:
     """All rows of the adjacency, and this rank's slice of the nodes."""
 
-    offsets: np.ndarray              # (n_ranks + 1,) rank r owns nodes offsets[r]:offsets[r + 1]
+    # (distances, n_ranks) nodes of each distance from the loss; rows of matrices in that order
+    counts: np.ndarray
+    needed: NeededRows               # of this rank's rows
     order: np.ndarray                # (n_owned,) position in the Part of each local row
     ids: np.ndarray                  # (n_owned,) original ids
     matrix: Structure                # (n_nodes, n_nodes)
@@ -67,17 +73,45 @@ class WholeGraph:
     @property
     def n_nodes(self) -> int:
         """Number of nodes of the graph."""
-        return int(self.offsets[-1])
+        return int(self.counts.sum())
+
+    def column_ends(self, n_first: int) -> np.ndarray | None:
+        """Where rows of `matrix_t` end without all but the first columns; None: nowhere else."""
+        if n_first == self.n_nodes:
+            return None
+        entries = self.matrix.indices[:self.matrix.indptr[n_first]]
+        kept = np.zeros(self.n_nodes, np.int64)
+        for at in range(0, len(entries), COUNTED_ENTRIES):
+            kept += np.bincount(entries[at:at + COUNTED_ENTRIES], minlength=self.n_nodes)
+        return self.matrix_t.indptr[:-1] + kept
+
+    def ids_of_all(self, comm) -> np.ndarray:
+        """(n_nodes,) original ids, in the order of the matrices' rows. Collective."""
+        first, ids = first_rows(self.counts), np.empty(self.n_nodes, np.int64)
+        for rank, of_rank in enumerate(large.allgather(comm, self.ids)):
+            at = 0
+            for start, n in zip(first[:, rank], self.counts[:, rank]):
+                ids[start:start + n] = of_rank[at:at + n]
+                at += n
+        return ids
 
 
-def build_whole(comm, part: Part, self_loops: bool, order_blocks: bool = False) -> WholeGraph:
+def build_whole(comm, part: Part, self_loops: bool, n_hops: int | None = None,
+                all_rows: bool = False, order_blocks: bool = False) -> WholeGraph:
     """Gather the whole adjacency once per host. Collective.
 
-    order_blocks: every rank may put its rows in an order in which blocks of rows gather from few
-    blocks.
+    n_hops: of the model that is trained; None: it is only evaluated, and needs all rows. all_rows:
+    training computes all of them, too. order_blocks: every rank may put its rows in an order in
+    which blocks of rows gather from few blocks.
     """
     from mpi4py import MPI
+    needed = _needed(comm, part, n_hops, all_rows)
     order = block_order(part) if order_blocks else np.arange(part.n_owned)
+    order = order[np.argsort(needed.distance[order], kind="stable")]
+    needed.distance = needed.distance[order]
+    n_classes = comm.allreduce(int(needed.distance.max(initial=0)), MPI.MAX) + 1
+    counts = np.array(comm.allgather(np.bincount(needed.distance, minlength=n_classes))).T
+
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
     leaders = comm.Split(0 if node.rank == 0 else MPI.UNDEFINED, comm.rank)
     leaders = None if leaders == MPI.COMM_NULL else leaders
@@ -85,18 +119,34 @@ def build_whole(comm, part: Part, self_loops: bool, order_blocks: bool = False) 
     hosts = comm.allgather(host)
 
     indptr, indices = _with_loops(part, self_loops)
-    if order_blocks:
-        indptr, indices = _ordered(comm, part, indptr, indices, order)
-    entries = np.concatenate([[0], np.cumsum(comm.allgather(len(indices)))])
+    indptr, indices = _ordered(comm, part, indptr, indices, order, counts)
+    # Rows of one distance after the other: those of all ranks together are filled in at a time.
+    class_bounds = np.concatenate([[0], np.cumsum(counts[:, comm.rank])])
+    entries = np.array(comm.allgather(np.diff(indptr[class_bounds]))).T
     lengths = SharedArray(comm, node, leaders, part.n_nodes, np.int64)
-    lengths.fill(np.diff(indptr), part.offsets, hosts)
-    columns = SharedArray(comm, node, leaders, int(entries[-1]), np.int32)
-    columns.fill(indices.astype(np.int32), entries, hosts)
+    columns = SharedArray(comm, node, leaders, int(entries.sum()), np.int32)
+    for distance, (start, stop) in enumerate(zip(class_bounds[:-1], class_bounds[1:])):
+        lengths.fill(np.diff(indptr[start:stop + 1]), _bounds(counts, distance), hosts)
+        columns.fill(indices[indptr[start]:indptr[stop]].astype(np.int32),
+                     _bounds(entries, distance), hosts)
     whole_indptr = np.concatenate([[0], np.cumsum(lengths.array)])
     matrix = Structure(whole_indptr, columns.array, part.n_nodes)
-    return WholeGraph(part.offsets, order, part.original_ids[order], matrix,
+    return WholeGraph(counts, needed, order, part.original_ids[order], matrix,
                       matrix.transposed() if part.directed else matrix,
                       lengths.array.astype(np.float64), [lengths, columns], len(indices))
+
+
+def _needed(comm, part: Part, n_hops: int | None, all_rows: bool) -> NeededRows:
+    """Which rows training needs, in the part's order."""
+    if n_hops is None or all_rows:
+        return NeededRows(np.zeros(part.n_owned, np.int32), 0, all_rows=True)
+    return NeededRows(distances(comm, part, n_hops), n_hops)
+
+
+def _bounds(counts: np.ndarray, distance: int) -> np.ndarray:
+    """Where what each rank has of a distance begins, and the end of the last one."""
+    first = first_rows(counts)[distance]
+    return np.append(first, first[-1] + counts[distance, -1])
 
 
 def _with_loops(part: Part, self_loops: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -108,12 +158,18 @@ def _with_loops(part: Part, self_loops: bool) -> tuple[np.ndarray, np.ndarray]:
     return part.indptr + np.arange(part.n_owned + 1), np.insert(part.indices, part.indptr[1:], own)
 
 
-def _ordered(comm, part: Part, indptr, indices, order) -> tuple[np.ndarray, np.ndarray]:
-    """The rows in each rank's order, with every node's new number; the entries of a row stay in
-    their order."""
-    numbers = np.empty(part.n_nodes, np.int64)
+def _ordered(comm, part: Part, indptr, indices, order,
+             counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rows in each rank's order, with every node's new number; the entries of a row are
+    sorted, so that those of the first columns come first."""
+    numbers, first = np.empty(part.n_nodes, np.int64), first_rows(counts)
     for rank, of_rank in enumerate(large.allgather(comm, order)):
-        start = int(part.offsets[rank])
-        numbers[start + of_rank] = np.arange(start, start + len(of_rank))
+        # Position in the rank's order to row: shifted by distance.
+        local_first = np.cumsum(counts[:, rank]) - counts[:, rank]
+        shift = np.repeat(first[:, rank] - local_first, counts[:, rank])
+        numbers[int(part.offsets[rank]) + of_rank] = np.arange(len(of_rank)) + shift
     new_indptr = take_indptr(indptr, order)
-    return new_indptr, numbers[indices[entry_positions(indptr, order, new_indptr)]]
+    keys = numbers[indices[entry_positions(indptr, order, new_indptr)]]
+    keys += row_numbers(new_indptr) * part.n_nodes
+    keys.sort()
+    return new_indptr, keys % max(part.n_nodes, 1)

@@ -18,7 +18,7 @@ from hpcgcn.exchange.policies import plain_policy
 from hpcgcn.exchange.types import Policy
 from hpcgcn.nn.fields import Field
 from hpcgcn.nn.models import Hop, Model
-from hpcgcn.parallel.aggregation import Aggregation, Aggregations, row_blocks
+from hpcgcn.parallel.aggregation import Aggregation, Aggregations, Rows, row_blocks
 from hpcgcn.parallel.features.layout import Slices
 from hpcgcn.parallel.features.transposes import BACKWARD, FORWARD, Transposes
 from hpcgcn.parallel.hosts.groups import HostGroups
@@ -39,16 +39,19 @@ class Moves:
     adds: bool                       # to what is in `out`?
     slice_in: Any                    # (n_host, columns of this rank) of x
     slice_out: Any                   # the same of what is made
-    gather: list[Exchange]
-    scatter: list[Exchange]
+    gather: dict[int, Exchange]
+    scatter: dict[int, Exchange]
 
 
 class HostAggregation(Aggregation):
     """out (= or +=) A x by way of `columns`, an aggregation of this rank's columns of all rows of
     the host."""
 
-    def __init__(self, layout: HostLayout, columns: Aggregation, moves: Moves, progress):
+    def __init__(self, layout: HostLayout, columns: Aggregation, moves: Moves, progress,
+                 rows: tuple[int, int]):
+        """rows: how many of the host's rows it reads and makes: the first ones."""
         self.layout, self.columns, self.moves = layout, columns, moves
+        self.read, self.made = map(layout.first_blocks, rows)
         self.x, self.out, self.adds = moves.x, moves.out, moves.adds
         self.slice_in, self.slice_out = moves.slice_in, moves.slice_out
         self.progress, self.n_started = progress, 0
@@ -59,32 +62,37 @@ class HostAggregation(Aggregation):
                            else None)
 
     def push(self, rows, context):
-        self._gather_up_to(rows[1], context.epoch)
+        while self._next_is_complete(rows[1]):
+            self._gather(self.read[self.n_started], context.epoch)
         self.progress.progress()
 
-    def _gather_up_to(self, stop: int, epoch: int):
-        """Send the blocks whose rows are all here; those without rows of this rank, too."""
+    def _next_is_complete(self, stop: int) -> bool:
+        """Are all of this rank's rows of the next block here, now that those up to `stop` are?"""
+        if self.n_started == len(self.read):
+            return False
+        start, end = self.layout.local_rows(self.read[self.n_started])
+        return start == end or end == stop
+
+    def _gather(self, block: int, epoch: int):
+        """Send a block's rows to those who aggregate their columns."""
         layout, rank = self.layout, self.layout.rank
-        while (self.n_started < layout.n_blocks
-               and layout.local_rows(self.n_started)[1] <= stop):
-            block = self.n_started
-            mine, (start, stop_here) = layout.rows(rank, block), layout.local_rows(block)
-            columns = layout.columns(rank, self.x.shape[1])
-            layout.backend.copy(self.x[start:stop_here, columns], self.slice_in[slice(*mine)])
-            self.moves.gather[block].start(self.x, epoch)
-            self.n_started += 1
+        mine, local = layout.rows(rank, block), layout.local_rows(block)
+        columns = layout.columns(rank, self.x.shape[1])
+        layout.backend.copy(self.x[slice(*local), columns], self.slice_in[slice(*mine)])
+        self.moves.gather[block].start(self.x, epoch)
+        self.n_started += 1
 
     def pull(self, context):
         layout = self.layout
-        self._gather_up_to(len(self.x), context.epoch)
+        while self._next_is_complete(0):         # where this rank has no rows at all
+            self._gather(self.read[self.n_started], context.epoch)
         self.n_started = 0
-        for block in range(layout.n_blocks):
+        for block in self.read:
             self.moves.gather[block].finish()
             self.columns.push(layout.host_rows(block), context)
-        missing = deque(range(layout.n_blocks))
-        in_flight: deque[int] = deque()
+        missing, in_flight = deque(self.made), deque[int]()
         for rows in self.columns.pull(context):
-            while missing and layout.host_rows(missing[0])[1] <= rows[1]:
+            while missing and layout.completes(rows, missing[0]):
                 self.moves.scatter[missing[0]].start(self.slice_out, context.epoch)
                 in_flight.append(missing.popleft())
                 if len(in_flight) > 1:
@@ -117,7 +125,8 @@ class HostAggregations(Aggregations):
 
     def __init__(self, groups: HostGroups, backend, graph: HostGraph, model, policies,
                  plain: Policy, *, seed: int, blocking: bool, precision: str):
-        self.layout = HostLayout(groups.within, backend, graph.bounds, graph.host.ids)
+        self.layout, self.graph = HostLayout(groups.within, backend, graph), graph
+        self.width = model.shape.hidden
         self.slices, self.plain = Slices(backend, graph.host.n_owned), plain
         self.transposes = Transposes(self.layout, seed, NAMES)
         columns = self._model_of_columns(model)
@@ -128,23 +137,45 @@ class HostAggregations(Aggregations):
             return policies(hop, direction) if width else plain_policy()
 
         self.columns = HaloAggregations(groups.across, backend, graph.host, columns, of_columns,
-                                        plain, seed=seed, blocking=blocking, precision=precision)
+                                        plain, seed=seed, blocking=blocking, precision=precision,
+                                        halos=graph.halos)
         self._tell_apart(groups)
+        needed, every = graph.host.needed.count, (graph.host.n_owned, graph.host.n_owned)
 
-        def wrapped(inner: Aggregation, moves: Moves) -> HostAggregation:
-            return HostAggregation(self.layout, inner, moves, groups.within)
+        def wrapped(inner: Aggregation, moves: Moves, rows: tuple[int, int]) -> HostAggregation:
+            return HostAggregation(self.layout, inner, moves, groups.within, rows)
 
         pairs = list(zip(model.hops, columns.hops))
         there = [self._there(hop, own) for hop, own in pairs]
         back = {k: self._back(*pairs[k]) for k, inner in enumerate(self.columns.backward) if inner}
         self.moves = [*there, *back.values()]
-        self.forward = list(map(wrapped, self.columns.forward, there))
-        self.evaluation = list(map(wrapped, self.columns.evaluation, there))
-        self.backward = [wrapped(inner, back[k]) if inner else None
+        rows = [(needed(hop.number - 1), needed(hop.number)) for hop in model.hops]
+        self.forward = list(map(wrapped, self.columns.forward, there, rows))
+        self.evaluation = [wrapped(inner, moves, every)
+                           for inner, moves in zip(self.columns.evaluation, there)]
+        self.backward = [wrapped(inner, back[k], rows[k][::-1]) if inner else None
                          for k, inner in enumerate(self.columns.backward)]
         self.exchanges = self.columns.exchanges + self.transposes.exchanges
-        self.blocks = [rows for block in range(self.layout.n_blocks) for rows in
-                       row_blocks(backend, *self.layout.local_rows(block), model.shape.hidden)]
+        self.blocks = self._first_blocks(graph.host.n_owned)
+
+    def n_needed(self, block: int) -> int:
+        return self._n_local(self.graph.host.needed.count(block))
+
+    def n_in_loss(self) -> int:
+        return self._n_local(self.graph.host.needed.n_in_loss)
+
+    def _n_local(self, n_rows: int) -> int:
+        """How many of the host's first rows are this rank's."""
+        return max((stop for _, stop in self._first_blocks(n_rows)), default=0)
+
+    def needed_blocks(self, block: int) -> list[Rows]:
+        return self._first_blocks(self.graph.host.needed.count(block))
+
+    def _first_blocks(self, n_rows: int) -> list[Rows]:
+        """This rank's shares of the host's first rows, in pieces that fit the cache."""
+        return [rows for block in self.layout.first_blocks(n_rows)
+                for rows in row_blocks(self.layout.backend, *self.layout.local_rows(block),
+                                       self.width)]
 
     def _model_of_columns(self, model) -> Model:
         """The same hops with this rank's columns of all rows of the host."""
@@ -163,8 +194,8 @@ class HostAggregations(Aggregations):
         """Ranks of a host round different columns of the same nodes: each draws its own."""
         for _, _, exchange in self.columns.exchanges:
             for route in exchange.routes:
-                route.out_stream += groups.number * (groups.n_hosts + 1)
-                route.in_stream += groups.number * (groups.n_hosts + 1)
+                route.out_stream += groups.number * (2 * groups.n_hosts + 1)
+                route.in_stream += groups.number * (2 * groups.n_hosts + 1)
 
     def _there(self, hop, own) -> Moves:
         """The transposes of a hop's values; own: the same hop of this rank's columns."""
@@ -177,14 +208,14 @@ class HostAggregations(Aggregations):
                            own.target.grad, own.source.grad)
 
     def _moves(self, hop, direction: int, x, out, adds: bool, slice_in, slice_out) -> Moves:
-        make, plain = self.transposes, self.plain
+        make, plain, blocks = self.transposes, self.plain, range(self.layout.n_blocks)
         return Moves(x, out, adds, slice_in, slice_out,
-                     make.gather(hop, x, slice_in, plain, direction, True),
-                     make.scatter(hop, slice_out, out, adds, plain, direction, True))
+                     make.gather(hop, x, slice_in, plain, direction, True, blocks),
+                     make.scatter(hop, slice_out, out, adds, plain, direction, True, blocks))
 
     def close(self):
         """Take in what is in flight and free the persistent requests."""
         for moves in self.moves:
-            for exchange in moves.gather + moves.scatter:
+            for exchange in (*moves.gather.values(), *moves.scatter.values()):
                 exchange.close()
         self.columns.close()

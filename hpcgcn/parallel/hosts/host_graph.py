@@ -12,6 +12,8 @@ from hpcgcn.parallel.hosts.groups import HostGroups
 from hpcgcn.parallel.hosts.layout import cut_blocks, rows_of
 from hpcgcn.parallel.hosts.shared import share_object
 from hpcgcn.parallel.local_graph import LocalGraph, build_local
+from hpcgcn.parallel.partition.halo_plans import HaloPlans
+from hpcgcn.parallel.partition.settings import halo_kind
 
 
 @dataclass
@@ -19,7 +21,9 @@ class HostGraph:
     """A host's local graph, and this rank's rows of it."""
 
     host: LocalGraph                 # of all rows of the host, in memory that its ranks share
+    halos: HaloPlans                 # what its hops exchange with other hosts, shared as well
     bounds: np.ndarray               # of the blocks of rows, see layout
+    in_pass: np.ndarray              # these blocks in the order of a pass
     rows: np.ndarray                 # (n_owned,) rows of the host that this rank updates
     first: bool                      # is this the host's first rank? It counts for the host
     window: object                   # keeps the shared memory alive
@@ -45,11 +49,6 @@ class HostGraph:
         return self.host.n_halo if self.first else 0
 
     @property
-    def rows_sent(self) -> int:
-        """Rows that the host sends in one exchange, counted once per host."""
-        return self.host.rows_sent if self.first else 0
-
-    @property
     def n_entries(self) -> int:
         """Entries of the host's rows of the adjacency, counted once per host."""
         return self.host.n_entries if self.first else 0
@@ -62,18 +61,26 @@ class HostPart(Part):
     graph: HostGraph = None              # type: ignore[assignment] # always given; Part has defaults
 
 
-def host_part(groups: HostGroups, part: Part, self_loops: bool) -> HostPart:
-    """From the run of rows that a rank has read to the rows that it updates. Collective."""
-    gathered = _gathered(groups, part)
-    local = bounds = None
+def host_part(groups: HostGroups, part: Part, config, self_loops: bool, n_hops: int | None,
+              precompute: bool) -> HostPart:
+    """From the run of rows that a rank has read to the rows that it updates. Collective.
+
+    n_hops: of the model that is trained; None: it is only evaluated. precompute: hop 0 is done
+    once.
+    """
+    gathered, built = _gathered(groups, part), None
     if groups.number == 0:
-        local = build_local(groups.across.comm, gathered, self_loops)
-        n_interior = local.n_owned - int(local.boundary.sum())
-        bounds = cut_blocks(n_interior, local.n_owned, groups.per_host)
-    (local, bounds), window = share_object(groups.within.comm, (local, bounds),
-                                           groups.across.comm)
-    graph = HostGraph(local, bounds, rows_of(bounds, groups.number, groups.per_host),
-                      groups.number == 0, window)
+        local = build_local(groups.across.comm, gathered, self_loops, n_hops,
+                            all_rows=not config.needed_rows)
+        halos = HaloPlans(local, halo_kind(config))
+        halos.whole()
+        for hop in range(0 if precompute else 1, (n_hops or 0) + 1):
+            halos.of_hop(hop)
+        built = local, halos, *cut_blocks(local, groups.per_host)
+    built, window = share_object(groups.within.comm, built, groups.across.comm)
+    local, halos, bounds, in_pass = built
+    graph = HostGraph(local, halos, bounds, in_pass,
+                      rows_of(bounds, groups.number, groups.per_host), groups.number == 0, window)
     runs = part.offsets[groups.host * groups.per_host:][:groups.per_host + 1] - gathered.offsets[
         groups.host]
     return _moved(groups, part, graph, runs)

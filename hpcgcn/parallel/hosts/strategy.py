@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from hpcgcn.graph.data import Part
+from hpcgcn.graph.data import Part, SparseRows
 from hpcgcn.parallel.engine import Engine
 from hpcgcn.parallel.hosts.aggregations import HostAggregations
 from hpcgcn.parallel.hosts.groups import HostGroups
 from hpcgcn.parallel.hosts.host_graph import HostGraph, HostPart, host_part
 from hpcgcn.parallel.hosts.loading import load_share
 from hpcgcn.parallel.local_graph import restrict
+from hpcgcn.parallel.needed import count_hops
 from hpcgcn.parallel.strategy import Strategy, exact_policies
 
 
@@ -34,13 +35,20 @@ class HostStrategy(Strategy):
 
     def make_engine(self, backend, part: Part, shape, parameters, *, precompute: bool,
                     make_policies=None) -> Engine:
-        return super().make_engine(backend, host_part(self.groups, part, shape.self_loops), shape,
-                                   parameters, precompute=precompute, make_policies=make_policies)
+        n_hops = (count_hops(shape, sparse=isinstance(part.features, SparseRows),
+                             precomputed=precompute) if make_policies else None)
+        mine = host_part(self.groups, part, self.config, shape.self_loops, n_hops, precompute)
+        return super().make_engine(backend, mine, shape, parameters, precompute=precompute,
+                                   make_policies=make_policies)
 
     def local_graph(self, part: Part, self_loops: bool, n_hops: int | None) -> HostGraph:
         if not isinstance(part, HostPart):
             raise TypeError("parallel = 'hosts' computes with the rows of a HostPart")
         return part.graph
+
+    def rows_sent(self, local: HostGraph, hop: int) -> int:
+        n_sent = local.halos.of_hop(hop).n_sent      # collective, so on all ranks of a host
+        return n_sent if local.first else 0
 
     def aggregations(self, backend, local, model, policies=None) -> HostAggregations:
         config, (training, plain) = self.config, exact_policies(policies)

@@ -39,8 +39,21 @@ def measure_units(backend, shape: Shape, inputs: Inputs, graph: ChunkedGraph, se
         return _step_seconds(backend, item, n, context)
 
     units = units_of(model, find_cuts(model))
-    costs = [sum(map(seconds, unit)) for unit in units]
-    return _alike(costs, [_signature(unit) for unit in units])
+    costs = _alike([sum(map(seconds, unit)) for unit in units],
+                   [_signature(unit) for unit in units])
+    return [cost * share for cost, share in zip(costs, _shares(graph, units))]
+
+
+def _shares(graph: ChunkedGraph, units: list[list]) -> list[float]:
+    """The share of the rows that training runs each unit on, the mean of its items."""
+    needed, block, shares = graph.local.needed, 0, []
+    for unit in units:
+        of_items = []
+        for item in unit:
+            block = item.number if isinstance(item, Hop) else block
+            of_items.append(needed.count(block) / max(graph.local.n_owned, 1))
+        shares.append(float(np.mean(of_items)))
+    return shares
 
 
 def _sample(inputs: Inputs, n: int) -> Inputs:

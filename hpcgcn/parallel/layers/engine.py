@@ -26,6 +26,7 @@ from hpcgcn.parallel.layers.matrices import ChunkedGraph
 from hpcgcn.parallel.layers.rank import PipelineRank
 from hpcgcn.parallel.layers.storage import plan_stage
 from hpcgcn.parallel.local_graph import build_local
+from hpcgcn.parallel.needed import NeededRows, count_hops
 from hpcgcn.parallel.rows import Labels, local_inputs, local_labels
 from hpcgcn.parallel.strategy import exact_policies
 
@@ -48,8 +49,11 @@ class PipelineEngine:
         self.grid = grid = strategy.grid
         self.comm, self.seed = grid.partitions.comm, strategy.config.seed
         self.settings = settings = strategy.settings
-        self.local = build_local(self.comm, part, shape.self_loops, keep_order=True)
         chunks = np.array([0, part.n_owned]) if part.chunks is None else part.chunks
+        n_hops = (count_hops(shape, sparse=isinstance(part.features, SparseRows),
+                             precomputed=precompute) if make_policies else None)
+        self.local = build_local(self.comm, part, shape.self_loops, n_hops,
+                                 all_rows=not strategy.config.needed_rows, chunks=chunks)
         self.graph = ChunkedGraph(backend, grid.partitions, self.local, chunks,
                                   shape.normalisation,
                                   settings.keeps_history and settings.zeroes_gradients)
@@ -97,7 +101,10 @@ class PipelineEngine:
 
     def _aggregate_once(self, rows):
         """Among the ranks of the first stage, as if the graph were only partitioned."""
-        return aggregate_once(self.strategy.within_stage, self.backend, self.local, self.shape,
+        everywhere = NeededRows(np.zeros(self.local.n_owned, np.int32), 0, all_rows=True)
+        local = replace(self.local, needed=everywhere,
+                        boundary=np.full(self.local.n_owned, self.grid.n_partitions > 1))
+        return aggregate_once(self.strategy.within_stage, self.backend, local, self.shape,
                               self.parameters, rows)
 
     def _divide(self, inputs: Inputs) -> list[StagePlan]:

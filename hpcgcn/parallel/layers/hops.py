@@ -25,10 +25,12 @@ class ChunkHalo:
     """The exchanges of one hop and direction, one per chunk."""
 
     def __init__(self, graph: ChunkedGraph, width: int, policy: Policy, direction: str, seed: int,
-                 hop: int):
+                 hop: int, training: bool):
+        """training: of the rows that the hop needs; else of all."""
         self.graph, self.direction = graph, direction
         self.pending: set[int] = set()               # chunks whose messages are in flight
-        self.slices = [graph.halo_slices(chunk) for chunk in range(graph.n_chunks)]
+        self.slices = [graph.halo_slices(chunk, hop - 1 if training else None)
+                       for chunk in range(graph.n_chunks)]
         self.send_rows = [[graph.backend.from_host(neighbour.send_rows[sent])
                            for neighbour, sent, _ in slices] for slices in self.slices]
         self.exchanges = []
@@ -85,7 +87,10 @@ class ForwardHop:
     `halo` (a ChunkHalo) is None where one partition holds all nodes.
     """
 
-    def __init__(self, graph: ChunkedGraph, hop, halo_array, halo: ChunkHalo | None, progress):
+    def __init__(self, graph: ChunkedGraph, hop, halo_array, halo: ChunkHalo | None, progress,
+                 training: bool):
+        """training: for the rows that training needs; else for all."""
+        self.made = hop.number if training else None
         self.graph, self.x, self.out = graph, hop.source.value, hop.target.value
         self.halo_array, self.halo, self.progress = halo_array, halo, progress
 
@@ -98,7 +103,7 @@ class ForwardHop:
         """Yields ranges of complete rows of the chunk's output; all that it reads has been pushed,
         or is history."""
         graph = self.graph
-        blocks = row_blocks(graph.backend, *graph.rows(chunk), self.out.shape[1])
+        blocks = row_blocks(graph.backend, *graph.rows(chunk, self.made), self.out.shape[1])
         if self.halo is None:
             for rows in blocks:
                 self._multiply(rows, 0, self.x, False)
@@ -126,6 +131,7 @@ class BackwardHop:
     """dx (= or +=) A^T dz, chunk by chunk."""
 
     def __init__(self, graph: ChunkedGraph, hop, halo: ChunkHalo | None, progress):
+        self.number = hop.number
         self.graph, self.dz, self.dx, self.adds = (graph, hop.target.grad, hop.source.grad,
                                                    hop.source.adds(hop))
         self.halo, self.progress = halo, progress
@@ -135,8 +141,8 @@ class BackwardHop:
     def pull(self, chunk: int, context, exact: bool):
         """Yields ranges of complete rows of the chunk's gradient."""
         graph = self.graph
-        matrices = graph.exact_backward if exact else graph.backward
-        blocks = row_blocks(graph.backend, *graph.rows(chunk), self.dx.shape[1])
+        matrices = graph.backward(self.number, exact)
+        blocks = row_blocks(graph.backend, *graph.rows(chunk, self.number - 1), self.dx.shape[1])
         if self.halo:
             for _, _, halo in self.halo.slices[chunk]:
                 self._multiply(matrices, 1, (halo.start, halo.stop), self.halo_gradient, False)

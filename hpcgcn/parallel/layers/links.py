@@ -48,10 +48,11 @@ class StageLink:
     """
 
     def __init__(self, runtime, backend, peer: int, arrays: list, ids: np.ndarray,
-                 chunks: np.ndarray, policy: Policy, *, seed: int, layer: int, stream: int):
+                 chunks: list[tuple[int, int]], policy: Policy, *, seed: int, layer: int,
+                 stream: int):
+        """chunks: the rows of each that are sent."""
         self.peer, self.arrays, self.chunks, self.stream = peer, arrays, chunks, stream
-        self.rows = [MessageRows(None, backend.from_host(ids[a:b]), ids[a:b])
-                     for a, b in zip(chunks, chunks[1:])]
+        self.rows = [MessageRows(None, backend.from_host(ids[a:b]), ids[a:b]) for a, b in chunks]
         self.nothing = MessageRows(None, backend.from_host(ids[:0]), ids[:0])
         idle = Route(peer, self.nothing, slice(0, 0), self.nothing, None)
         self.slots = [[Exchange(runtime, backend, [idle], 0, array.shape[1], policy, seed=seed,
@@ -73,7 +74,7 @@ class StageLink:
     # -- the sending side --------------------------------------------------------------------------
     def send(self, chunk: int, epoch: int):
         """A chunk is complete; waits only if the chunk before the last one is still here."""
-        block = slice(int(self.chunks[chunk]), int(self.chunks[chunk + 1]))
+        block = slice(*self.chunks[chunk])
         for k, (exchange, array) in enumerate(zip(self._next_slot(), self.arrays)):
             exchange.finish()
             route = Route(self.peer, self.rows[chunk], block, self.nothing, None,
@@ -97,7 +98,7 @@ class StageLink:
         if not self._waiting:
             return
         chunk, slot = self._waiting.popleft(), self._next_slot()
-        block = slice(int(self.chunks[chunk]), int(self.chunks[chunk + 1]))
+        block = slice(*self.chunks[chunk])
         for k, (exchange, array) in enumerate(zip(slot, self.arrays)):
             route = Route(self.peer, self.nothing, slice(0, 0), self.rows[chunk], None,
                           in_stream=self.stream + k)

@@ -25,6 +25,14 @@ def split(structure: Structure, row_chunk: np.ndarray,
     return entries(within), entries(~within)
 
 
+def with_columns(structure: Structure, kept: np.ndarray) -> Structure:
+    """Without the entries of all other columns; kept: (n_columns,) bool."""
+    chosen = kept[structure.indices]
+    running = np.concatenate([[0], np.cumsum(chosen)])
+    return Structure(running[structure.indptr].astype(np.int64), structure.indices[chosen],
+                     structure.n_columns)
+
+
 def count_entries(structure: Structure, row_chunk: np.ndarray, column_chunk: np.ndarray,
                   n_chunks: int) -> np.ndarray:
     """(n_chunks, n_chunks): entries by the chunk of their row and of their column."""
@@ -49,7 +57,7 @@ class ChunkedGraph:
         self.n_chunks = len(chunks) - 1
         row_chunk = np.repeat(np.arange(self.n_chunks, dtype=np.int32), np.diff(chunks))
         halo_chunk = local.plan.scatter(row_chunk)
-        self.halo_chunk = halo_chunk
+        self.halo_chunk, self.halo_distance = halo_chunk, local.plan.scatter(local.needed.distance)
         rows, columns, halo_columns = scales(normalisation, local.degree, local.halo_degree,
                                              backend.dtype)
 
@@ -62,16 +70,11 @@ class ChunkedGraph:
         inner_t = inner if local.inner_t is local.inner else pieces(local.inner_t, row_chunk,
                                                                     row_chunk)
         outer_t = pieces(local.outer_t, halo_chunk, row_chunk)
-        factors = (1, 2) if doubled else (1,)
+        self._transposes = inner_t, outer_t, (columns, halo_columns, rows)
+        self._factors = (1, 2) if doubled else (1,)
+        self._backward: dict[tuple[int, bool], list] = {}
         self.forward = [(self._matrix(a, rows, columns, 1), self._matrix(b, rows, halo_columns, 1))
                         for a, b in zip(inner, outer)]
-        self.exact_backward = [(self._matrix(a, columns, rows, 1),
-                                self._matrix(b, halo_columns, rows, 1))
-                               for a, b in zip(inner_t, outer_t)]
-        self.backward = [(self._matrix(a, columns, rows, f), self._matrix(b, halo_columns, rows, f))
-                         for a, b, f in zip(inner_t, outer_t,
-                                            factors)] if doubled else self.exact_backward
-
         mine = (count_entries(local.inner, row_chunk, row_chunk, self.n_chunks)
                 + count_entries(local.outer, row_chunk, halo_chunk, self.n_chunks))
         self.entries = partitions.comm.allreduce(mine)                       # of all partitions
@@ -84,19 +87,55 @@ class ChunkedGraph:
         return self.backend.csr(structure.indptr, structure.indices, structure.n_columns, None,
                                 row_scale, column_scale)
 
-    def rows(self, chunk: int) -> tuple[int, int]:
-        """Local rows of a chunk."""
-        return int(self.chunks[chunk]), int(self.chunks[chunk + 1])
+    def backward(self, block: int, exact: bool) -> list:
+        """For gradients of the rows that a block of the model needs: the others have none."""
+        kept = self.local.needed.mask(block)
+        key = int(kept.sum()), exact or len(self._factors) == 1
+        if key not in self._backward:
+            inner_t, outer_t, (columns, halo_columns, rows) = self._transposes
+            if not kept.all():
+                inner_t, outer_t = ([with_columns(piece, kept) for piece in pieces]
+                                    for pieces in (inner_t, outer_t))
+            self._backward[key] = [
+                (self._matrix(a, columns, rows, f), self._matrix(b, halo_columns, rows, f))
+                for a, b, f in zip(inner_t, outer_t, (1, 1) if exact else self._factors)]
+        return self._backward[key]
 
-    def halo_slices(self, chunk: int) -> list[tuple[Neighbour, slice, slice]]:
-        """(neighbour, which of its send_rows, which halo rows) of a chunk: both are sorted by
-        chunk."""
+    def needs_all(self, block: int) -> bool:
+        """Does a block of the model need all rows, on all partitions? Collective."""
+        return self.partitions.comm.allreduce(int((~self.local.needed.mask(block)).sum())) == 0
+
+    def rows(self, chunk: int, block: int | None = None) -> tuple[int, int]:
+        """Local rows of a chunk; block: those that it needs, which come first."""
+        start, stop = int(self.chunks[chunk]), int(self.chunks[chunk + 1])
+        if block is None:
+            return start, stop
+        distance = self.local.needed.distance[start:stop]
+        return start, start + _first(distance, self.local.needed.limit(block))
+
+    def n_entries(self, block: int) -> int:
+        """Entries of the rows that a block of the model needs."""
+        lengths = np.diff(self.local.inner.indptr) + np.diff(self.local.outer.indptr)
+        return int(lengths[self.local.needed.mask(block)].sum())
+
+    def halo_slices(self, chunk: int,
+                    block: int | None = None) -> list[tuple[Neighbour, slice, slice]]:
+        """(neighbour, which of its send_rows, which halo rows) of a chunk, or of those that a block
+        needs: all are sorted by chunk, and by distance within each."""
         slices = []
-        start, stop = self.rows(chunk)
+        start, stop = self.rows(chunk, block)
         for neighbour in self.local.plan.neighbours:
             sent = slice(*np.searchsorted(neighbour.send_rows, (start, stop)))
             halo_chunks = self.halo_chunk[neighbour.halo]
             first, last = np.searchsorted(halo_chunks, (chunk, chunk + 1)) + neighbour.halo.start
+            if block is not None:
+                last = first + _first(self.halo_distance[first:last],
+                                      self.local.needed.limit(block))
             if sent.stop > sent.start or last > first:
                 slices.append((neighbour, sent, slice(int(first), int(last))))
         return slices
+
+
+def _first(distance: np.ndarray, limit: int) -> int:
+    """How many of some rows in the order of their distances are at most so far away."""
+    return int(np.searchsorted(distance, limit, side="right"))

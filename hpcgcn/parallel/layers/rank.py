@@ -51,11 +51,12 @@ class PipelineRank(Aggregations):
             halo = self.backend.zeros((self.graph.local.n_halo,
                                        hop.source.width)) if self.grid.n_partitions > 1 else None
             training = self._halo(hop, "forward", self.policies(hop.number, "forward"))
-            forward.append(ForwardHop(self.graph, hop, halo, training, progress))
-            evaluation.append(forward[-1])
-            if training is not None and not training.exchanges[0].policy.exact:
-                evaluation[-1] = ForwardHop(self.graph, hop, halo,
-                                            self._halo(hop, "forward", self.plain, False), progress)
+            forward.append(ForwardHop(self.graph, hop, halo, training, progress, training=True))
+            exact = training
+            if training is not None and not (training.exchanges[0].policy.exact
+                                             and self.graph.needs_all(hop.number - 1)):
+                exact = self._halo(hop, "forward", self.plain, training=False)
+            evaluation.append(ForwardHop(self.graph, hop, halo, exact, progress, training=False))
             backward.append(None)
             if gathers_gradient(hop):
                 returned = self._halo(hop, "backward", self.policies(hop.number, "backward"))
@@ -68,7 +69,8 @@ class PipelineRank(Aggregations):
     def _halo(self, hop, direction: str, policy: Policy, training: bool = True) -> ChunkHalo | None:
         if self.grid.n_partitions == 1:
             return None
-        halo = ChunkHalo(self.graph, hop.source.width, policy, direction, self.seed, hop.number)
+        halo = ChunkHalo(self.graph, hop.source.width, policy, direction, self.seed, hop.number,
+                         training)
         self.halos.append(halo)
         if training:
             self.exchanges += [(hop.number, direction, exchange) for exchange in halo.exchanges]
@@ -83,9 +85,13 @@ class PipelineRank(Aggregations):
 
     def _exact_link(self, fields: list, side: int, hop: int, training):
         """Training's own link if that is exact, or another one."""
-        if not fields or self.policies(hop, "forward").exact:
+        if not fields or (self.policies(hop, "forward").exact and self._sends_all(hop)):
             return training
         return self._link([f.value for f in fields], side, hop, None)
+
+    def _sends_all(self, hop: int) -> bool:
+        """Do links before a hop send all rows of this partition?"""
+        return bool(self.graph.local.needed.mask(hop - 1).all())
 
     def _pair(self, fields: list, side: int, hop: int) -> tuple:
         """(values, gradients) that cross one side of the stage."""
@@ -96,8 +102,11 @@ class PipelineRank(Aggregations):
         if not arrays:
             return NoLink()
         policy = self.plain if direction is None else _prompt(self.policies(hop, direction))
+        # What a hop reads, and the gradients of that.
+        chunks = [self.graph.rows(chunk, None if direction is None else hop - 1)
+                  for chunk in range(self.graph.n_chunks)]
         link = StageLink(self.grid.world, self.backend, self.grid.neighbour(side), arrays,
-                         self.graph.local.ids, self.graph.chunks, policy, seed=self.seed, layer=hop,
+                         self.graph.local.ids, chunks, policy, seed=self.seed, layer=hop,
                          stream=STREAMS[direction])
         self.links.append(link)
         if direction:
@@ -120,9 +129,8 @@ class PipelineRank(Aggregations):
     # -- accounting and checkpoints ----------------------------------------------------------------
     def multiply_adds(self) -> int:
         """Of the sparse products of an epoch."""
-        entries = self.graph.local.n_entries
-        return sum(entries * hop.source.width * (1 + gathers_gradient(hop))
-                   for hop in self.plan.hops)
+        return sum(self.graph.n_entries(hop.number) * hop.source.width
+                   * (1 + gathers_gradient(hop)) for hop in self.plan.hops)
 
     def named_exchanges(self) -> dict[str, Any]:
         """All that the next epoch may depend on, by name."""
