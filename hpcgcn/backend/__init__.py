@@ -8,7 +8,7 @@ BACKENDS = ("reference", "native", "cuda")
 
 
 def make_backend(name: str, dtype: str = "float32", threads: int = 1, local_rank: int = 0,
-                 mpi: str = "staged"):
+                 mpi: str = "staged", transport: str = "mpi"):
     """The backend `name` (auto: native if it was built, or reference).
 
     Returns (backend, note for the user or ""). local_rank: this rank's number on its host. Nothing
@@ -29,7 +29,7 @@ def make_backend(name: str, dtype: str = "float32", threads: int = 1, local_rank
         return NativeBackend(threads=threads), note
     if name == "cuda":
         from hpcgcn.backend.cuda import CudaBackend
-        return CudaBackend(local_rank, mpi), note
+        return CudaBackend(local_rank, mpi, transport), note
     raise BackendError(f"no backend '{name}'")
 
 

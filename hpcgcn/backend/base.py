@@ -25,7 +25,7 @@ ties to even).
 from __future__ import annotations
 
 import abc
-from typing import SupportsFloat
+from typing import Any, SupportsFloat
 
 import numpy as np
 
@@ -124,6 +124,14 @@ class Backend(abc.ABC):
         Everything that reads the previous contents of `message.array` must have been called before
         this.
         """
+
+    def transfer(self, messages: list, sizes: tuple, peers: list[int]) -> Any:
+        """A transfer of the backend's own (`start`, `wait`, `free` as mpi.progress.Transfer has
+        them); None: MPI moves the messages.
+
+        messages: (outgoing, incoming) per peer; sizes: their bytes.
+        """
+        return None
 
     def after_receive(self, message: Message):
         """Make `message.array` hold what MPI wrote to `message.mpi`, ordered before later

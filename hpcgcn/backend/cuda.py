@@ -27,6 +27,7 @@ from hpcgcn.backend.cuda_kernels import (
     row_shape,
 )
 from hpcgcn.backend.cuda_messages import CudaMessage
+from hpcgcn.backend.cuda_nccl import Nccl
 from hpcgcn.backend.cuda_uploads import Uploads
 from hpcgcn.errors import BackendError
 
@@ -46,7 +47,7 @@ class CudaBackend(Backend):
     # speaks against blocks of any size.
     block_bytes = 1 << 28
 
-    def __init__(self, local_rank: int = 0, mpi: str = "staged"):
+    def __init__(self, local_rank: int = 0, mpi: str = "staged", transport: str = "mpi"):
         """local_rank: this rank's number on its host, which chooses the device."""
         self.cupy = cuda_device.load_cupy()
         runtime = self.cupy.cuda.runtime
@@ -57,6 +58,8 @@ class CudaBackend(Backend):
         self.communication = self.cupy.cuda.Stream(non_blocking=True)
         self.compute.use()
         self._mpi, self.sends_device_memory = mpi, mpi == "cuda-aware"
+        self._transport = transport
+        self._nccl: Nccl | None = None
         self.kernels = Kernels(self.cupy, 10 * self.properties["major"]
                                + self.properties["minor"])
         self._uploads = Uploads(self.cupy)
@@ -68,7 +71,9 @@ class CudaBackend(Backend):
         if comm.rank == 0 and cuda_device.uses_stand_in():
             log.warning("%s=1: NO GPU IS USED, its kernels are emulated on the CPU",
                         cuda_device.STAND_IN)
-        if self._mpi != "staged":
+        if self._transport == "nccl":
+            self._nccl = Nccl(self.cupy, comm, job_rank, self.compute, self.communication)
+        elif self._mpi != "staged":
             self._choose_messages(comm)
 
     def _choose_messages(self, comm):
@@ -88,7 +93,8 @@ class CudaBackend(Backend):
                  "device_name": self.properties["name"].decode(),
                  "device_uuid": self.properties["uuid"].hex(), "cupy": self.cupy.__version__,
                  "compute_capability": f"{self.properties['major']}.{self.properties['minor']}",
-                 "messages": "cuda-aware" if self.sends_device_memory else "staged",
+                 "messages": "nccl" if self._nccl
+                 else "cuda-aware" if self.sends_device_memory else "staged",
                  "device_memory_mib": self.properties["totalGlobalMem"] >> 20,
                  "pool_used_mib": pool.used_bytes() >> 20,
                  "pool_held_mib": pool.total_bytes() >> 20}
@@ -171,7 +177,8 @@ class CudaBackend(Backend):
 
     # -- messages ----------------------------------------------------------------------------------
     def message(self, nbytes):
-        return CudaMessage(self.cupy, nbytes, not self.sends_device_memory,
+        staged = not self.sends_device_memory and self._nccl is None
+        return CudaMessage(self.cupy, nbytes, staged,
                            self.zeros((nbytes,), np.uint8))
 
     def before_send(self, message, nbytes):
@@ -179,6 +186,9 @@ class CudaBackend(Backend):
 
     def before_receive(self, message, nbytes):
         message.before_receive(nbytes, self.compute)
+
+    def transfer(self, messages, sizes, peers):
+        return self._nccl.transfer(messages, sizes, peers) if self._nccl else None
 
     def after_receive(self, message):
         message.after_receive(self.compute, self.communication)

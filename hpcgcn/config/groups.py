@@ -157,6 +157,9 @@ class MachineSettings(SettingsGroup):
     mpi: str = setting("staged", "cuda: messages through host memory, or MPI reads device memory "
                        "(cuda-aware); auto: where the MPI library says it can and a test passes",
                        choices=("staged", "cuda-aware", "auto"))
+    transport: str = setting("mpi", "cuda: what moves halo rows; nccl: from device to device in "
+                                    "stream order, the host never waits (parallel = single, "
+                                    "partition or features)", choices=("mpi", "nccl"))
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,10 @@ class Channel:
                 self._free()
             held = [self._buffers[k] for k in range(len(self.peers))]
             per_peer = list(zip(held, sizes, self.peers, self._tags))
-            self._transfers[sizes] = Transfer(
+            own = self.backend.transfer(held, sizes, self.peers)
+            if own is not None:
+                self.runtime.engine.transfers.add(own)       # whoever ends the run waits for it
+            self._transfers[sizes] = own or Transfer(
                 self.runtime,
                 [(messages[1].mpi[:size[1]], peer, tag) for messages, size, peer, tag in per_peer],
                 [(messages[0].mpi[:size[0]], peer, tag) for messages, size, peer, tag in per_peer],
@@ -104,6 +107,7 @@ class Channel:
     def _free(self):
         for transfer in self._transfers.values():
             transfer.free()
+            self.runtime.engine.transfers.discard(transfer)
         self._transfers = {}
 
     def close(self):

@@ -27,6 +27,23 @@ def check_combination(config):
         raise ConfigError(f"rescale is for codec = 'subset', not '{config.codec}'")
     if config.mpi == "cuda-aware" and config.backend != "cuda":
         raise ConfigError("mpi = 'cuda-aware' needs backend = 'cuda'")
+    if config.transport == "nccl":
+        _check_nccl(config)
+
+
+def _check_nccl(config):
+    """NCCL matches messages by their order: every rank must start the same ones in turn."""
+    if config.backend != "cuda":
+        raise ConfigError("transport = 'nccl' needs backend = 'cuda'")
+    if config.parallel not in ("auto", "single", "partition", "features"):
+        raise ConfigError(f"transport = 'nccl' does not go with parallel = '{config.parallel}', "
+                          "whose ranks exchange in different orders: use transport = 'mpi'")
+    if config.sparse_ranks:
+        raise ConfigError("transport = 'nccl' does not go with sparse_ranks, whose roles exchange "
+                          "in different orders: use transport = 'mpi'")
+    if config.mpi != "staged":
+        raise ConfigError(f"transport = 'nccl' leaves nothing for mpi = '{config.mpi}': give one "
+                          "of them")
 
 
 def _check_staleness(settings: HopSettings):

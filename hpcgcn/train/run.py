@@ -58,7 +58,7 @@ def open_backend(strategy):
     threads = config.threads or default_threads(ranks_here)
     with collective_errors(comm):
         backend, note = make_backend(strategy.backend_name, config.dtype, threads, rank_here,
-                                     config.mpi)
+                                     config.mpi, config.transport)
     alike = comm.Split(BACKENDS.index(backend.name), comm.rank)     # a strategy may mix backends
     with collective_errors(comm):
         backend.check_ranks(alike, comm.rank)

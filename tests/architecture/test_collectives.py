@@ -14,6 +14,7 @@ COMMUNICATORS = ("comm", "node", "leaders", "stages", "world")
 # Where a communicator is called directly, how often, and why it stays small.
 SMALL = {
     "backend/cuda_aware.py": (2, "a truth value or a message per rank"),
+    "backend/cuda_nccl.py": (1, "an id"),
     "backend/cuda_device.py": (1, "a device per rank"),
     "mpi/halo.py": (1, "a count per pair of ranks"),
     "mpi/large.py": (6, "pieces, sizes and shapes"),

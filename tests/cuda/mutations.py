@@ -91,6 +91,8 @@ def _first_failure(root: Path, mutation: str, file: str, chosen: str) -> str:
                           capture_output=True, text=True, timeout=400)
     if done.returncode == 0:
         return ""
+    if done.returncode < 0:                      # memory that was freed too early
+        return f"{file}: crash, signal {-done.returncode}"
     failed = re.search(r"^FAILED \S*?([^/\s]+::\S+)(?: - (.*))?", done.stdout, re.MULTILINE)
     if done.returncode != 1 or not failed:
         raise RuntimeError(f"{mutation}: the tests did not "

@@ -27,19 +27,23 @@ def graph(tmp_path_factory):
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("mode, schedule",
-                         [("staged", "lazy"), ("staged", "stream1"), ("cuda-aware", "lazy")])
+                         [("staged", "lazy"), ("staged", "stream1"), ("cuda-aware", "lazy"),
+                          ("nccl", "lazy"), ("nccl", "stream1")])
 def test_every_exchange_trains_as_on_the_cpu(stand_in, graph, mode, schedule):
     env = {**(AWARE if mode == "cuda-aware" else STAND_IN),
            "HPCGCN_CUDA_STAND_IN_SCHEDULE": schedule}
     done = launch(2, [sys.executable, HERE / "run_presets.py", graph, mode], env=env,
                   timeout=500).check()
     assert done.stdout.count("largest difference") >= 10, done.stdout
+    refused = {line.split()[0] for line in done.stdout.splitlines() if "refused" in line}
+    assert refused == ({"gnnpipe", "gnnpipe-hybrid", "mixgcn-moa"} if mode == "nccl"
+                       else set()), done.stdout
 
 
 @pytest.mark.parametrize("flags, env",
                          [(["--mpi", "staged"], STAND_IN), (["--mpi", "cuda-aware"], AWARE),
-                          (["--mpi", "auto"], AWARE)],
-                         ids=["staged", "cuda-aware", "auto"])
+                          (["--mpi", "auto"], AWARE), (["--transport", "nccl"], STAND_IN)],
+                         ids=["staged", "cuda-aware", "auto", "nccl"])
 def test_the_command_trains_as_on_the_cpu(stand_in, graph, tmp_path, flags, env):
     runs = []
     for backend, extra in (("auto", []), ("cuda", flags)):

@@ -12,7 +12,7 @@ import hashlib
 import socket
 from types import SimpleNamespace
 
-from . import arrays, modules, nvrtc, settings, streams
+from . import arrays, modules, nccl, nvrtc, settings, streams
 from .arrays import asarray, empty, ndarray, zeros
 from .modules import RawModule
 
@@ -58,4 +58,4 @@ cuda = SimpleNamespace(Device=Device, Event=streams.Event, Stream=streams.Stream
                        memory=SimpleNamespace(OutOfMemoryError=arrays.OutOfMemoryError))
 
 __all__ = ["RawModule", "asarray", "cublas", "cuda", "empty", "get_default_memory_pool", "modules",
-           "ndarray", "nvrtc", "zeros"]
+           "nccl", "ndarray", "nvrtc", "zeros"]
