@@ -35,17 +35,17 @@ class Nccl:
 class NcclTransfer:
     """Messages from and to all peers of an exchange, started and waited for as one."""
 
-    def __init__(self, nccl: Nccl, moved, ends: list):
-        self._nccl, self._moved, self._ends = nccl, moved, ends
+    def __init__(self, nccl: Nccl, moved, messages: list):
+        self._nccl, self._moved, self._messages = nccl, moved, messages
 
     def start(self):
         """Queue all messages behind the kernels that they depend on."""
         nccl, stream = self._nccl, self._nccl.communication
-        for outgoing, incoming, *_ in self._ends:
+        for outgoing, incoming, *_ in self._messages:
             stream.wait_event(outgoing.written)
             stream.wait_event(incoming.free)
         nccl.calls.groupStart()
-        for outgoing, incoming, n_sent, n_received, peer in self._ends:
+        for outgoing, incoming, n_sent, n_received, peer in self._messages:
             if n_sent:
                 nccl.communicator.send(outgoing.array.data.ptr, n_sent, nccl.calls.NCCL_UINT8, peer,
                                        stream.ptr)
