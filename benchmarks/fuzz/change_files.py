@@ -36,7 +36,8 @@ def change_case(rng: random.Random, folder: str, patterns: tuple[str, ...]) -> s
         if rng.random() < 0.04:
             what = change_place(rng, path, folder)
         else:
-            # HDF5 may crash on what is damaged already, and that would be no fault of ours.
+            # HDF5 may crash on what is damaged already, and a hostile pickle may take for ever to
+            # load: that would be no fault of ours.
             what = change_file(rng, path, by_bytes=path in damaged)
         damaged.add(path)
         done.append(f"{os.path.relpath(path, folder)}: {what}")
@@ -69,6 +70,7 @@ def change_file(rng: random.Random, path: str, by_bytes: bool = False) -> str:
     change = next((function for ending, function in _BY_ENDING.items() if path.endswith(ending)),
                   change_bytes)
     change = change_packed if path.endswith(".gz") else change
+    change = change_bytes if by_bytes else change
     try:
         data, what = (change if rng.random() < 0.8 else change_bytes)(rng, data)
     except Exception:  # noqa: BLE001 - damaged twice: what knows the format can read it no more
