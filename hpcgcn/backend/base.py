@@ -64,6 +64,9 @@ class Backend(abc.ABC):
     dtype: np.dtype
     # A block of rows should stay in a core's cache from its aggregation through its update.
     block_bytes = 1 << 20
+    # Blocks start anew where rows are needed by fewer hops: then sums over rows are grouped in the
+    # same way whether rows without a gradient are left out or not.
+    blocks_by_distance = True
     sends_device_memory = False          # does MPI read and write messages on the device?
 
     def check_ranks(self, comm, job_rank: int):

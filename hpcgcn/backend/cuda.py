@@ -46,6 +46,7 @@ class CudaBackend(Backend):
     # Launches cost microseconds each, and no cache holds a block: only memory for recomputed rows
     # speaks against blocks of any size.
     block_bytes = 1 << 28
+    blocks_by_distance = False
 
     def __init__(self, local_rank: int = 0, mpi: str = "staged", transport: str = "mpi"):
         """local_rank: this rank's number on its host, which chooses the device."""

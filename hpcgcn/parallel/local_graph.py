@@ -100,13 +100,16 @@ class LocalGraph:
         """Entries of this rank's rows of the adjacency."""
         return len(self.inner.indices) + len(self.outer.indices)
 
-    def runs(self, n_rows: int, boundary: bool) -> list[tuple[int, int]]:
-        """Ranges of interior or of boundary rows among the first rows, one per distance.
+    def runs(self, n_rows: int, boundary: bool,
+             by_distance: bool = True) -> list[tuple[int, int]]:
+        """Ranges of interior or of boundary rows among the first rows.
 
-        They are the same however many rows are asked for: so blocks of rows are, too, and sums
-        over rows that have no gradient add nothing but zeros to the same sums.
+        By distance, one each: they are the same however many rows are asked for. So blocks of rows
+        are, too, and sums over rows that have no gradient add nothing but zeros to the same sums.
         """
-        kind = 2 * self.needed.distance[:n_rows] + self.boundary[:n_rows]
+        kind = self.boundary[:n_rows].astype(np.int64)
+        if by_distance:
+            kind += 2 * self.needed.distance[:n_rows]
         cuts = np.flatnonzero(np.diff(kind, prepend=-1, append=-1)) if n_rows else [0]
         return [(int(start), int(stop)) for start, stop in zip(cuts[:-1], cuts[1:])
                 if self.boundary[start] == boundary]

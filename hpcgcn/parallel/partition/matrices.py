@@ -32,7 +32,8 @@ class PartitionedMatrices:
 
     def blocks(self, n_rows: int, boundary: bool, width: int) -> list[Rows]:
         """Blocks of interior or boundary rows among the first rows."""
-        return [block for run in self.local.runs(n_rows, boundary)
+        runs = self.local.runs(n_rows, boundary, self.backend.blocks_by_distance)
+        return [block for run in runs
                 for block in row_blocks(self.backend, *run, width)]
 
     def inner_t(self, n_first: int):

@@ -63,7 +63,8 @@ class WholeAggregations(Aggregations):
         return self._blocks(self.n_needed(block), self.width)
 
     def _blocks(self, n_rows: int, width: int) -> list[Rows]:
-        return [block for run in self.local.runs(n_rows, boundary=False)
+        runs = self.local.runs(n_rows, False, self.backend.blocks_by_distance)
+        return [block for run in runs
                 for block in row_blocks(self.backend, run[0], run[1], width)]
 
     def _forward(self, hop, n_rows: int) -> WholeAggregation:
