@@ -288,3 +288,52 @@ def test_work_without_a_stream_is_refused(stand_in, monkeypatch):
     monkeypatch.setattr(stand_in.cuda.Stream, "_current", [])
     with pytest.raises(RuntimeError, match="no current stream"):
         stand_in.zeros((4,), np.float32)
+
+
+@pytest.fixture
+def over_nccl(stand_in, schedule):
+    """The backend whose messages NCCL moves, on one rank that sends to itself."""
+    backend = CudaBackend(transport="nccl")
+    backend.check_ranks(MPI.COMM_SELF, 0)
+    return backend
+
+
+@pytest.mark.parametrize("first", ["send", "receive"])
+def test_nccl_moves_what_kernels_wrote_to_kernels_that_read(over_nccl, first):
+    """Whichever hook comes first, and is done before the other: each has its own event."""
+    backend, order = over_nccl, np.arange(ROWS, dtype=np.int32)
+    forward, backward = backend.from_host(order), backend.from_host(order[::-1].copy())
+    outgoing, incoming = backend.message(NBYTES), backend.message(NBYTES)
+    transfer = backend.transfer([(outgoing, incoming)], ((NBYTES, NBYTES),), [0])
+    results = [backend.zeros((ROWS, WIDTH)) for _ in range(4)]
+
+    def write(seed):
+        backend.gather_rows(backend.from_host(rows(seed)), backward, as_rows(outgoing))
+        backend.before_send(outgoing, NBYTES)
+
+    def read(seed):
+        backend.gather_rows(as_rows(incoming), forward, results[seed])
+        backend.before_receive(incoming, NBYTES)
+
+    for seed in range(4):
+        one, other = (write, read) if first == "send" else (read, write)
+        one(seed)
+        backend.synchronize()
+        other(seed)
+        transfer.start()
+        transfer.wait()
+    expected = [np.zeros((ROWS, WIDTH)), *(rows(seed)[::-1] for seed in range(3))]
+    for result, values in zip(results, expected):
+        assert (backend.to_host(result) == values).all()
+    transfer.free()
+
+
+def test_nccl_is_done_with_messages_that_are_freed(over_nccl):
+    outgoing, incoming = over_nccl.message(NBYTES), over_nccl.message(NBYTES)
+    transfer = over_nccl.transfer([(outgoing, incoming)], ((NBYTES, NBYTES),), [0])
+    over_nccl.copy(rows(0), as_rows(outgoing))
+    over_nccl.before_send(outgoing, NBYTES)
+    over_nccl.before_receive(incoming, NBYTES)
+    transfer.start()
+    transfer.free()
+    assert (incoming.array._view.view(np.float32).reshape(ROWS, WIDTH) == rows(0)).all()
