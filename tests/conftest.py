@@ -6,7 +6,13 @@ A test that imports from `launch` or `many_runs` starts MPI jobs and is marked `
 starts some says so itself.
 """
 
+import signal
+
 import pytest
+
+# A shell ignores Ctrl-C in what it starts in the background, and children would inherit that.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LAUNCHERS = {"launch", "many_runs"}
 

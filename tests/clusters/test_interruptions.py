@@ -115,15 +115,6 @@ def test_ctrl_c_in_one_process_saves_as_sigterm_does(folder):
     assert f"after {checkpoints(folder, 'interrupted')[-1][0]} of" in stdout
 
 
-@pytest.fixture
-def interruptible():
-    """Ctrl-C interrupts, also if the tests were started in the background, where it is ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("interruptible")
 def test_a_second_ctrl_c_interrupts_at_once():
     with StopRequest() as request:
         signal.raise_signal(signal.SIGINT)
