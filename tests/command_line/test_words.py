@@ -37,7 +37,8 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_train_help_lists_every_choice():
+def test_train_help_lists_every_choice(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "1000")        # lines are broken at hyphens, too
     shown = " ".join(hpcgcn("train", "--help").stdout.split())
     for key, spec in FIELDS.items():
         choices = choices_of(spec)
