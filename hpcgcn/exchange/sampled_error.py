@@ -69,6 +69,9 @@ class SampledError:
         most = max((len(group.rows) for group in self.groups), default=0)
         self._whole = backend.zeros((most, source_width))
         self._data: Any = None                   # a message buffer
+        # On the host: differences, and the same in double precision, in which they are squared.
+        largest = max((group.now.size for group in self.groups), default=0)
+        self._difference, self._double = np.zeros(largest, backend.dtype), np.zeros(largest)
 
     def _groups(self, routes: list[Route], widths: list[int]) -> list[_Group]:
         sampled: dict[tuple, list[tuple[int, np.ndarray]]] = {}
@@ -143,18 +146,25 @@ class SampledError:
         """What was measured in the epoch, once the backend has computed it."""
         total = Sums()
         for group in self.groups:
-            now = self._host(group.now)
-            total.sent += _square(now)
-            change = _square(now - self._host(group.before)) if self.n_known else _square(now)
+            now = np.asarray(self.backend.to_host(group.now))
+            sent = self._square(now)
+            change = self._square(now, group.before) if self.n_known else sent
+            total.sent += sent
             total.change += change
-            total.change_of_two += (_square(now - self._host(group.earlier)) if self.n_known == 2
+            total.change_of_two += (self._square(now, group.earlier) if self.n_known == 2
                                     else 2 * change)
             if group.delivered is not None:
-                total.coding += _square(now - self._host(group.delivered))
+                total.coding += self._square(now, group.delivered)
         return total
 
-    def _host(self, array) -> np.ndarray:
-        return np.asarray(self.backend.to_host(array), np.float64)
+    def _square(self, rows: np.ndarray, others=None) -> float:
+        """The sum of the squares of rows, or of their difference to others on the backend."""
+        if others is not None:
+            difference = self._difference[:rows.size].reshape(rows.shape)
+            rows = np.subtract(rows, np.asarray(self.backend.to_host(others)), out=difference)
+        double = self._double[:rows.size].reshape(rows.shape)
+        np.copyto(double, rows)
+        return float(np.vdot(double, double))
 
     # -- checkpoint --------------------------------------------------------------------------------
     def state(self) -> dict[str, np.ndarray]:
@@ -179,10 +189,6 @@ class SampledError:
         self.epoch, self.n_known = int(counted[0]), int(counted[1])
         for array, rows in held:
             self.backend.copy(np.ascontiguousarray(rows, self.backend.dtype), array)
-
-
-def _square(rows: np.ndarray) -> float:
-    return float(np.vdot(rows, rows))
 
 
 def sample(counts: list[int], most: int) -> list[np.ndarray]:
