@@ -33,7 +33,8 @@ LINTABLE = $(VENV)/.lintable
 ON_RANKS = $(wildcard tests/*/test_mpi_*.py)
 RUN_ON_RANKS = $(BIN)/python tests/launch.py $$ranks 600 $(BIN)/python -m pytest --with-mpi -q $(ON_RANKS) $(MPI_TEST_FLAGS)
 # Tests that start no jobs run side by side, in this many processes; those of a file stay together. Jobs do not: their
-# ranks fill the cores, and two jobs at once took longer than one after the other.
+# ranks fill the cores, and two jobs at once took longer than one after the other. But jobs also wait (for kills, limits,
+# starts): in `make test` the other tests run beside them.
 WORKERS = 2
 SIDE_BY_SIDE = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
@@ -80,7 +81,9 @@ demo: $(INSTALLED)
 	    --method sylvie-a --name demo-sylvie-a --overwrite
 	$(BIN)/hpcgcn report runs/demo-overlap runs/demo-sylvie-a -o runs/demo.html --overwrite
 
-test: test-unit test-jobs test-mpi
+test: $(TESTABLE)
+	$(MAKE) -j2 --output-sync=line test-unit test-jobs
+	$(MAKE) test-mpi
 
 test-unit: $(TESTABLE)
 	$(SIDE_BY_SIDE) -m "not mpi and not jobs"
