@@ -82,8 +82,8 @@ demo: $(INSTALLED)
 	$(BIN)/hpcgcn report runs/demo-overlap runs/demo-sylvie-a -o runs/demo.html --overwrite
 
 test: $(TESTABLE)
-	$(MAKE) -j2 --output-sync=line test-unit test-jobs
-	$(MAKE) test-mpi
+	$(MAKE) -j2 --output-sync=line VENV=$(VENV) test-unit test-jobs
+	$(MAKE) VENV=$(VENV) test-mpi
 
 test-unit: $(TESTABLE)
 	$(SIDE_BY_SIDE) -m "not mpi and not jobs"
