@@ -82,7 +82,8 @@ demo: $(INSTALLED)
 	$(BIN)/hpcgcn report runs/demo-overlap runs/demo-sylvie-a -o runs/demo.html --overwrite
 
 test: $(TESTABLE)
-	$(MAKE) -j2 --output-sync=line VENV=$(VENV) test-unit test-jobs
+	@echo "Two parts side by side; each shows its output when it is done. That takes about ten minutes."
+	$(MAKE) -j2 --output-sync VENV=$(VENV) test-unit test-jobs
 	$(MAKE) VENV=$(VENV) test-mpi
 
 test-unit: $(TESTABLE)

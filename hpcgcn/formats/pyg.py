@@ -31,8 +31,7 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
     if isinstance(loaded, tuple) and loaded:
         _check_one_graph(path, loaded[1] if len(loaded) > 1 else None)
         loaded = loaded[0]                   # (data, slices, class) of a processed data set
-    fields = loaded if isinstance(loaded,
-                                 dict) else loaded.to_dict() if hasattr(loaded, "to_dict") else None
+    fields = _fields(path, loaded)
     if not isinstance(fields, dict) or "edge_index" not in fields:
         raise FileError(f"{path} holds a {type(loaded).__name__} without edge_index; expected one "
                         "graph of PyG")
@@ -44,6 +43,19 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
         tensors.get("x"),
         tensors.get("y"), {name: fields[name] for name in MASKS if fields.get(name) is not None},
         [name for name in ("edge_weight", "edge_attr") if fields.get(name) is not None])
+
+
+def _fields(path: str, loaded):
+    """The arrays of a Data object by name, or None if it is something else."""
+    if isinstance(loaded, dict):
+        return loaded
+    try:
+        return loaded.to_dict() if hasattr(loaded, "to_dict") else None
+    except Exception as error:
+        # PyG's own code, on whatever attributes the file gave the object.
+        raise FileError(f"{path} is damaged: PyG cannot tell what its {type(loaded).__name__} "
+                        f"holds ({type(error).__name__}); expected one graph as "
+                        "torch.save writes it") from error
 
 
 def _check_one_graph(path: str, slices):

@@ -132,3 +132,11 @@ def test_a_processed_data_set(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(Made, "graphs", [data(), data()])
     capsys.readouterr()
     assert "2 graphs" in refused(tmp_path, capsys, Made(str(tmp_path / "two")).processed_paths[0])
+
+
+def test_an_object_without_its_storage(tmp_path, capsys):
+    """As a flipped bit in an attribute's name leaves it: PyG raises errors of its own."""
+    damaged = data()
+    del damaged.__dict__["_store"]
+    torch.save(damaged, tmp_path / "d.pt")
+    assert "d.pt is damaged" in refused(tmp_path, capsys, tmp_path / "d.pt")
