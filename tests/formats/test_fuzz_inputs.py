@@ -87,7 +87,8 @@ def test_damaged_inputs_are_used_or_refused(tmp_path):
     assert total["cases"].replace(",", "") == str(n_kinds * CASES_PER_KIND)
     assert all(int(row[2]) for row in rows), ("of every kind some inputs are sound or only "
                                               "slightly damaged")
-    assert list(tmp_path.iterdir()) == []
+    # PyTorch makes a folder for its compiler's cache where temporary files go.
+    assert [path for path in tmp_path.iterdir() if not path.name.startswith("torchinductor")] == []
     assert not {name for name in set(os.listdir("/dev/shm")) - before if name.startswith("hpcgcn")}
 
 
