@@ -82,7 +82,7 @@ demo: $(INSTALLED)
 	$(BIN)/hpcgcn report runs/demo-overlap runs/demo-sylvie-a -o runs/demo.html --overwrite
 
 test: $(TESTABLE)
-	@echo "Two parts side by side; each shows its output when it is done. That takes about ten minutes."
+	@echo "Two parts side by side; each shows its output when it is done."
 	$(MAKE) -j2 --output-sync VENV=$(VENV) test-unit test-jobs
 	$(MAKE) VENV=$(VENV) test-mpi
 
