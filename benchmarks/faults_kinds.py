@@ -15,7 +15,7 @@ import time
 
 from faults_job import Job, host_of
 
-DISK_BYTES = 8 << 20
+DISK_BYTES = 16 << 20                   # three checkpoints of the largest job are 10 MiB
 CRAWL = "32kbit"  # what a slowed link carries, for messages of 100 kB an epoch
 RETRIES = 5                              # of a TCP packet that is not acknowledged: about 13 s
 MEMORY_BYTES = 64 << 20                  # what a host has left when its memory is eaten up

@@ -8,6 +8,7 @@ import hashlib
 import io
 import math
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -105,8 +106,12 @@ class Run:
 
 
 def is_number(value) -> bool:
-    """A finite int or float, not a truth value."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    """A finite int or float, not a truth value.
+
+    Damaged files hold integers beyond every float, which `math.isfinite` cannot take.
+    """
+    return (isinstance(value, (int, float)) and not isinstance(value, bool)
+            and abs(value) <= sys.float_info.max)
 
 
 def read_runs(paths: list[str], skipped: list[str] | None = None) -> list[Run]:

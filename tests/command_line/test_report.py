@@ -212,6 +212,11 @@ def test_damaged_companions_become_notes(tmp_path):
     odd = '{"by_rank": [7, {"rank": 1}], "peak_memory_bytes": 3, "hidden_share": "x"}'
     (tmp_path / "damaged" / "summary.json").write_text(odd)
     assert "mean rank" in page([read_run(path)])
+    huge = "1" + "0" * 400                     # an int that no float can hold
+    (tmp_path / "damaged" / "summary.json").write_text(
+        '{"hidden_share": HUGE, "by_rank": [{"rank": 0, "compute_seconds": HUGE}]}'
+        .replace("HUGE", huge))
+    assert huge not in page([read_run(path)])
 
 
 def test_labels_tell_runs_of_the_same_name_apart(tmp_path):
