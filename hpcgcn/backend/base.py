@@ -101,6 +101,10 @@ class Backend(abc.ABC):
         Here alone a block of columns `x[:, start:stop]` may be given, as source, target or both.
         """
 
+    @abc.abstractmethod
+    def clear(self, out):
+        """out = 0, whatever it holds: a product with 0 would keep NaN and infinity."""
+
     def synchronize(self):
         """Wait until all work given so far is done. A no-op where calls are synchronous."""
 

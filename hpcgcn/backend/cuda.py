@@ -173,6 +173,10 @@ class CudaBackend(Backend):
                               source.strides[0], target.shape[1] * target.itemsize, len(target),
                               runtime.memcpyDeviceToDevice, self.compute.ptr)
 
+    def clear(self, out):
+        if out.size:
+            out.data.memset_async(0, out.nbytes, self.compute)
+
     def synchronize(self):
         self.compute.synchronize()
 
@@ -236,7 +240,7 @@ class CudaBackend(Backend):
         if out.size == 0 or (inner == 0 and accumulate):
             return
         if inner == 0:                           # cuBLAS refuses leading dimensions of 0
-            self.copy(self.zeros(out.shape), out)
+            self.clear(out)
             return
         self.cupy.cublas.gemm("T" if transpose_a else "N", "T" if transpose_b else "N", a, b, out,
                               alpha, 1.0 if accumulate else 0.0)

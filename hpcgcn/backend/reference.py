@@ -99,6 +99,9 @@ class ReferenceBackend(Backend):
     def copy(self, source, target):
         np.copyto(target, source)
 
+    def clear(self, out):
+        out.fill(0)
+
     def message(self, nbytes):
         raw = np.zeros(nbytes + 64, np.uint8)
         start = -raw.ctypes.data % 64

@@ -211,7 +211,7 @@ class NodesCodec(Codec):
         positions = self.chosen(rows, rate, draw)
         received = data.view(backend.dtype).reshape(len(positions), out.shape[1])
         backend.axpby(1.0 / self.share(rate), received, 0.0, None, received)
-        backend.axpby(0.0, out, 0.0, None, out)
+        backend.clear(out)
         backend.scatter_add_rows(received, backend.from_host(positions.astype(np.int32)), out)
 
 
@@ -227,7 +227,7 @@ class NoCodec(Codec):
         pass
 
     def decode(self, backend, data, rows, rate, draw, out):
-        backend.axpby(0.0, out, 0.0, None, out)
+        backend.clear(out)
 
 
 def _all_rows(backend, n: int):

@@ -92,7 +92,7 @@ class Parameters:
 
     def zero_grad(self):
         """grad = 0, before a backward pass: layers add to it."""
-        self.backend.axpby(0.0, self.grad, 0.0, None, self.grad)
+        self.backend.clear(self.grad)
 
     def host_values(self) -> dict[str, np.ndarray]:
         """Every parameter that has memory by name, as NumPy arrays of their own."""

@@ -80,7 +80,7 @@ class Engine:
 
     def _zero(self, rows):
         if len(rows):
-            self.backend.axpby(0.0, rows, 0.0, None, rows)
+            self.backend.clear(rows)
 
     def _backward_block(self, number: int, rows, context: PassContext):
         self.model.backward(number, rows, context)

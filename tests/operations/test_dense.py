@@ -109,6 +109,15 @@ def test_axpby_is_the_weighted_sum_in_a_new_array_or_in_place(backend, arena, sh
     close(arena.get(arrays[target]), 0.3 * x - 1.7 * y, 0.3 * np.abs(x) + 1.7 * np.abs(y), 4)
 
 
+@pytest.mark.parametrize("shape", [(0, 3), (5, 41), (7,)])
+def test_clearing_leaves_zeros_whatever_was_there(backend, arena, shape):
+    before = numbers(*shape)
+    before.reshape(-1)[:3] = (np.nan, np.inf, -np.inf)[:before.size]
+    out = arena.put(before)
+    backend.clear(out)
+    assert (arena.get(out) == 0).all()
+
+
 def test_axpby_without_y_does_not_read_it(backend, arena):
     x, out = numbers(4, 5), arena.garbage((4, 5))
     backend.axpby(2.0, arena.put(x), 0.0, None, out)

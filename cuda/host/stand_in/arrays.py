@@ -84,6 +84,10 @@ class MemoryPointer:
         view, address = self._view, _address(mem)
         streams.enqueue(lambda: ctypes.memmove(view.ctypes.data, address, size), stream)
 
+    def memset_async(self, value, size, stream=None):
+        view = self._view
+        streams.enqueue(lambda: ctypes.memset(view.ctypes.data, value, size), stream)
+
     def copy_from_device_async(self, src, size, stream=None):
         view, source = self._view, src._view
         streams.enqueue(lambda: ctypes.memmove(view.ctypes.data, source.ctypes.data, size), stream)

@@ -116,6 +116,9 @@ class NativeBackend(Backend):
     def copy(self, source, target):
         np.copyto(target, source)
 
+    def clear(self, out):
+        out.fill(0)
+
     def message(self, nbytes):
         return Message(aligned_zeros((nbytes,), np.uint8))
 

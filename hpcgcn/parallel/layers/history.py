@@ -53,7 +53,7 @@ class History:
         """Gradients of chunks that are not there yet are zero, unless last epoch's are used."""
         if not self.stale_gradients:
             for array in self.gradients.values():
-                self.backend.axpby(0.0, array, 0.0, None, array)
+                self.backend.clear(array)
 
     def age(self, epoch: int) -> int | str:
         """How many epochs ago the snapshots were taken; "zeros" before there are any."""

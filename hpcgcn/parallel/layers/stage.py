@@ -114,4 +114,4 @@ class Stage:
         for field, lowest in self.shared_gradients[level]:
             rows = field.grad[self._rows(chunk, level)[1]:self._rows(chunk, lowest)[1]]
             if len(rows):
-                self.graph.backend.axpby(0.0, rows, 0.0, None, rows)
+                self.graph.backend.clear(rows)
