@@ -42,6 +42,8 @@ for model in ("gcn", "sage"):
     case(f"{model}-directed-wide", {"directed": True}, model=model, norm="no", precompute="no",
          hidden=WIDE)
     case(f"{model}-no-dropout", model=model, dropout=0.0)
+    case(f"{model}-weighted", {"weighted": True}, model=model, precompute="no")
+    case(f"{model}-weighted-directed", {"weighted": True, "directed": True}, model=model)
 case("gcn-without-self-loops", model="gcn", self_loops="no", precompute="no")
 case("sage-with-self-loops", model="sage", self_loops="yes", precompute="no")
 for model in ("gcnii", "resgcn"):
@@ -53,4 +55,5 @@ for model in ("gcnii", "resgcn"):
     case(f"{model}-directed", {"directed": True}, model=model)
     case(f"{model}-no-dropout", model=model, dropout=0.0)
     case(f"{model}-classes-as-hidden", {"n_classes": NARROW}, model=model)
+    case(f"{model}-weighted", {"weighted": True}, model=model)
 case("gcnii-strong-mixing", model="gcnii", alpha=0.5, **{"lambda": 1.5})

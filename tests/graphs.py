@@ -1,8 +1,10 @@
 """Small graphs of every kind that files must hold, and comparing two graphs."""
 
+from dataclasses import replace
+
 import numpy as np
 
-from hpcgcn.graph.csr import csr_from_edges
+from hpcgcn.graph.csr import csr_from_edges, row_numbers
 from hpcgcn.graph.data import Graph, SparseRows
 
 
@@ -57,9 +59,18 @@ def varieties():
         "number-names": random_graph(node_names=rng.permutation(n) * 10 ** 12),
         "extra": random_graph(extra={"class_names": ["a", "b", "ß"], "long": "x" * 100_000},
                               source="somewhere"),
+        "weighted": with_weights(random_graph()),
+        "weighted-directed": with_weights(random_graph(directed=True)),
         "no-edges": random_graph(n_edges=0),
         "one-node": random_graph(n_nodes=1),
     }
+
+
+def with_weights(graph: Graph) -> Graph:
+    """The same graph with a weight per edge, the same both ways if it is undirected."""
+    rows, sums = row_numbers(graph.indptr), graph.indices + row_numbers(graph.indptr)
+    weights = (0.25 * (sums % 7) + 0.001 * (graph.directed * rows)).astype(np.float32)
+    return replace(graph, edge_weights=weights)
 
 
 def dense(features):
@@ -77,6 +88,9 @@ def assert_same(found: Graph, wanted: Graph):
     assert dense(found.features).dtype == dense(wanted.features).dtype
     for name in ("n_classes", "directed", "source", "extra"):
         assert getattr(found, name) == getattr(wanted, name)
+    assert (found.edge_weights is None) == (wanted.edge_weights is None)
+    if wanted.edge_weights is not None:
+        np.testing.assert_array_equal(found.edge_weights, wanted.edge_weights)
     assert (found.node_names is None) == (wanted.node_names is None)
     if wanted.node_names is not None:
         names = wanted.node_names

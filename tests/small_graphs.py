@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 
 from hpcgcn.config import make_config
-from hpcgcn.graph.csr import csr_from_edges
+from hpcgcn.graph.csr import csr_from_edges, row_numbers
 from hpcgcn.graph.data import TRAIN, UNUSED, Graph, Part, SparseRows
 
 
 def small_graph(n_nodes=31, n_edges=70, n_features=6, n_classes=4, *, directed=False, sparse=False,
-                multilabel=False, train_share=0.5, seed=0) -> Graph:
+                multilabel=False, weighted=False, train_share=0.5, seed=0) -> Graph:
     """A random graph with isolated nodes and labels that its features tell something about."""
     rng = np.random.default_rng(seed)
     ends = rng.integers(0, n_nodes, (2, n_edges))
@@ -27,7 +27,18 @@ def small_graph(n_nodes=31, n_edges=70, n_features=6, n_classes=4, *, directed=F
                      rng.integers(2, 4, n_nodes)).astype(np.uint8)
     split[:2] = TRAIN
     return Graph(indptr, indices, sparse_rows(rng, features) if sparse else features, labels,
-                 split[None], n_classes, directed)
+                 split[None], n_classes, directed,
+                 edge_weights=edge_weights(indptr, indices, directed, seed) if weighted else None)
+
+
+def edge_weights(indptr: np.ndarray, indices: np.ndarray, directed: bool, seed=0) -> np.ndarray:
+    """A weight per entry, some of them 0; the same both ways unless edges are directed."""
+    n_nodes, rows = len(indptr) - 1, row_numbers(indptr)
+    table = np.random.default_rng(seed).uniform(-0.2, 3, (n_nodes, n_nodes)).clip(0)
+    if not directed:
+        table = np.maximum(table, table.T)
+        table[table < 0.8] = 0
+    return table[rows, indices].astype(np.float32)
 
 
 def sparse_rows(rng, features: np.ndarray) -> SparseRows:
@@ -48,10 +59,10 @@ def dense_features(graph: Graph) -> np.ndarray:
 
 
 def dense_adjacency(graph: Graph) -> np.ndarray:
-    """(n, n) float64: entry [v, u] is 1 if u is an in-neighbour of v."""
+    """(n, n) float64: entry [v, u] is the weight of the edge from u to v, or 1."""
     matrix = np.zeros((graph.n_nodes,) * 2)
-    for v in range(graph.n_nodes):
-        matrix[v, graph.indices[graph.indptr[v]:graph.indptr[v + 1]]] += 1
+    weights = graph.edge_weights
+    matrix[row_numbers(graph.indptr), graph.indices] = 1 if weights is None else weights
     return matrix
 
 

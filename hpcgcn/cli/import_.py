@@ -51,6 +51,8 @@ def _add_choices(group):
     group.add_argument("--seed", type=numbers.seed, default=0, metavar="S",
                        help="seed of the split (0)")
     group.add_argument("--undirected", action="store_true", help="add every edge the other way too")
+    group.add_argument("--no-edge-weights", action="store_true",
+                       help="leave weights of edges out: every edge counts 1")
     group.add_argument("--largest-component", action="store_true",
                        help="keep only the nodes of the largest component")
     group.add_argument("--drop-duplicates", action="store_true",
@@ -71,6 +73,9 @@ def _add_columns(group):
                        help="number: ids are 0..n-1; name: any ids, numbered anew and kept as "
                             "names (auto)")
     group.add_argument("--edge-columns", metavar="A,B", help="columns of source and target")
+    group.add_argument("--weight-column", metavar="NAME",
+                       help="column of edge weights: its name, or its number from 1 where there is "
+                            "no header (weight)")
     group.add_argument("--id-column", metavar="NAME", help="column of the node's id (id)")
     group.add_argument("--label-column", metavar="NAME", help="column of the class (label)")
     group.add_argument("--split-column", metavar="NAME",
@@ -111,7 +116,7 @@ def _choices(args: argparse.Namespace):
     from hpcgcn.formats.splits import parse_split
     return Choices(parse_split(args.split), args.splits, args.seed, args.undirected,
                    args.largest_component, args.drop_duplicates,
-                   args.normalise_features, args.make_features)
+                   args.normalise_features, args.make_features, not args.no_edge_weights)
 
 
 def _options(args: argparse.Namespace):
@@ -121,7 +126,8 @@ def _options(args: argparse.Namespace):
     if edge_columns and len(edge_columns) != 2:
         raise ConfigError(f"--edge-columns {args.edge_columns}: expected two names, as in "
                           "source,target")
-    return ReadOptions(args.name, args.nodes, args.header, args.ids, edge_columns, args.id_column,
+    return ReadOptions(args.name, args.nodes, args.header, args.ids, edge_columns,
+                       not args.no_edge_weights, args.weight_column, args.id_column,
                        args.label_column, args.split_column,
                        _listed(args.feature_columns), _listed(args.skip_columns))
 
@@ -135,11 +141,12 @@ def _given(args: argparse.Namespace) -> dict:
     return {"split": " ".join(args.split), "splits": args.splits, "seed": args.seed,
             "undirected": args.undirected, "largest_component": args.largest_component,
             "normalise_features": args.normalise_features or "",
-            "make_features": args.make_features}
+            "make_features": args.make_features, "edge_weights": not args.no_edge_weights}
 
 
 def _report(path: str, format_name: str, graph, notes: list[str], seconds: float):
     kind = "directed" if graph.directed else "undirected"
+    kind += "" if graph.edge_weights is None else ", weighted"
     print(f"{path}: {format_name}, {graph.n_nodes:,} nodes, {graph.n_edges:,} entries ({kind}), "
           f"{graph.n_features:,} features, {graph.n_classes} classes, {len(graph.split)} "
           f"split{'s' if len(graph.split) > 1 else ''}; {seconds:.1f} s "

@@ -15,7 +15,7 @@ import numpy as np
 from hpcgcn.errors import ConfigError, GraphError
 from hpcgcn.formats.draft import Draft, LineBlocks, ReadOptions, unused_weights
 from hpcgcn.formats.files import bad, present
-from hpcgcn.formats.integers import numbered_edges, numbered_lines
+from hpcgcn.formats.integers import decimal, numbered_edges, numbered_lines, weight_of
 from hpcgcn.formats.nodes import numbered_order, read_nodes, with_nodes, write_nodes
 from hpcgcn.formats.progress import shown
 from hpcgcn.formats.rows import Table, is_number, is_whole
@@ -25,6 +25,7 @@ from hpcgcn.graph.data import Graph
 _ENDINGS = (".csv", ".tsv", ".txt", ".edges", ".edgelist", ".csv.gz", ".tsv.gz", ".txt.gz",
             ".edges.gz", ".edgelist.gz")
 _BLOCK = 1 << 20           # rows in flight at once
+_WEIGHTS = ("weight", "edge_weight", "weights")
 _ENDS = (("source", "src", "from", "u", "head", "node1", "citing"),
          ("target", "dst", "to", "v", "tail", "node2", "cited"))
 
@@ -49,9 +50,11 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
                   "at least two: source and target, separated by commas, tabs or spaces")
     headed = _is_headed(table, options)
     columns = _end_columns(table, options, headed)
+    weighted = (*columns, *_weight_column(table, options, columns, headed))
     facts: dict[str, Any] = {
         "source": os.path.basename(edges), "path": edges, "strict": True,
-        "notes": _unused_columns(table, columns, headed),
+        "weighted": len(weighted) > 2,
+        "notes": _unused_columns(table, weighted, headed),
         "extra": ({"edge_columns": [table.first[column] for column in columns]} if headed
                   else {})}
     numbers = options.ids == "number" or (options.ids == "auto" and not nodes
@@ -59,26 +62,26 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
     if nodes is None:
         _check_no_columns(options)
     if nodes is None and numbers:
-        return Draft(lambda: numbered_edges(table, columns, headed, None), None,
+        return Draft(lambda: numbered_edges(table, weighted, headed, None), None,
                      lines=lambda: numbered_lines(table, columns, headed, None), **facts)
     if nodes is None:
-        return _named(table, columns, headed, _distinct_ids(table, columns, headed), None, facts)
+        return _named(table, weighted, headed, _distinct_ids(table, columns, headed), None, facts)
     known = read_nodes(nodes, options)
     if options.ids == "number" or known.ids == [str(k) for k in range(len(known.ids))]:
         order = numbered_order(nodes, known)
-        draft = Draft(lambda: numbered_edges(table, columns, headed, len(order)), len(order),
+        draft = Draft(lambda: numbered_edges(table, weighted, headed, len(order)), len(order),
                       lines=lambda: numbered_lines(table, columns, headed, len(order)), **facts)
         return with_nodes(known, order, None, draft)
-    draft = _named(table, columns, headed, known.ids, nodes, facts)
+    draft = _named(table, weighted, headed, known.ids, nodes, facts)
     return with_nodes(known, np.arange(len(known.ids)), draft.node_names, draft)
 
 
-def _named(table: Table, columns: tuple[int, int], headed: bool, names: list[str],
+def _named(table: Table, columns: tuple[int, ...], headed: bool, names: list[str],
            nodes: str | None, facts: dict[str, Any]) -> Draft:
     """A graph whose edges are between names."""
     return Draft(lambda: _named_edges(table, columns, headed, names, nodes), len(names),
                  node_names=_names(names),
-                 lines=lambda: _named_lines(table, columns, headed, names, nodes), **facts)
+                 lines=lambda: _named_lines(table, columns[:2], headed, names, nodes), **facts)
 
 
 def _check_no_columns(options: ReadOptions):
@@ -132,13 +135,33 @@ def _end_columns(table: Table, options: ReadOptions, headed: bool) -> tuple[int,
     return source, target
 
 
-def _unused_columns(table: Table, columns: tuple[int, int], headed: bool) -> list[str]:
-    """A note if there are columns of numbers beside the two ends; the first row tells."""
+def _weight_column(table: Table, options: ReadOptions, ends: tuple[int, int],
+                   headed: bool) -> list[int]:
+    """The column of edge weights, if there is one: the one that is asked for, or one whose name
+    says so."""
+    names = table.first if headed else [str(k + 1) for k in range(table.n_columns)]
+    wanted = options.weight_column
+    if not options.weights:
+        return []
+    if wanted is None:
+        lower = [name.lower() for name in names] if headed else []
+        return [lower.index(name) for name in _WEIGHTS if name in lower
+                and lower.index(name) not in ends][:1]
+    if wanted not in names or names.index(wanted) in ends:
+        others = [name for k, name in enumerate(names) if k not in ends]
+        raise bad(table.path, table.first_line, f"no column of weights {wanted!r}",
+                  f"one of {', '.join(others)[:200]}" if others else "a third column")
+    return [names.index(wanted)]
+
+
+def _unused_columns(table: Table, columns: tuple[int, ...], headed: bool) -> list[str]:
+    """A note if there are columns of numbers beside those in use; the first row tells."""
     row = (table.second if headed else table.first) or []
     unused = [table.first[k] if headed else str(k + 1)
              for k in range(len(row)) if k not in columns and is_number(row[k])]
-    return [unused_weights(f"column{'s' if len(unused) > 1 else ''} {', '.join(unused)[:80]}",
-                           table.path)] if unused else []
+    words = f"column{'s' if len(unused) > 1 else ''} {', '.join(unused)[:80]}"
+    remedy = "" if len(columns) > 2 else f" (--weight-column {unused[0][:40]})" if unused else ""
+    return [unused_weights(words, table.path) + remedy] if unused else []
 
 
 def _looks_numbered(table: Table, columns, headed: bool) -> bool:
@@ -154,14 +177,15 @@ def _names(ids: list[str]) -> np.ndarray:
     return np.array([name.encode() for name in ids])
 
 
-def _end_cells(table: Table, columns, headed: bool) -> Iterator[tuple[int, str, str]]:
-    """(line, source, target) of every row."""
+def _end_cells(table: Table, columns, headed: bool) -> Iterator[tuple]:
+    """(line, source, target) of every row, and the weight if there is a column of them."""
     for first, chunk in table.chunks(headed):
         for number, row in table.rows(first, chunk):
-            source, target = row[columns[0]], row[columns[1]]
+            source, target, *weight = (row[column] for column in columns)
             if not source or not target:
                 raise bad(table.path, number, "an edge with an end missing", "two ids")
-            yield number, source, target
+            yield number, source, target, *(weight_of(table.path, number, cell)
+                                            for cell in weight)
 
 
 def _distinct_ids(table: Table, columns, headed: bool) -> list[str]:
@@ -179,7 +203,7 @@ def _distinct_ids(table: Table, columns, headed: bool) -> list[str]:
 def _named_edges(table: Table, columns, headed: bool, names: list[str], nodes: str | None):
     """Edges by name, as node numbers; an id that no node has is refused."""
     blocks = _named_lines(table, columns, headed, names, nodes)
-    return shown(table.lines, ((sources, targets) for _, sources, targets in blocks))
+    return shown(table.lines, (tuple(block[1:]) for block in blocks))
 
 
 def _named_lines(table: Table, columns, headed: bool, names: list[str],
@@ -187,21 +211,25 @@ def _named_lines(table: Table, columns, headed: bool, names: list[str],
     """The same edges with the numbers of their lines."""
     number = {name: k for k, name in enumerate(names)}
     rows: list[tuple[int, int, int]] = []
-    for line, source, target in _end_cells(table, columns, headed):
+    weights: list[float] = []
+    for line, source, target, *weight in _end_cells(table, columns, headed):
         if source not in number or target not in number:
             missing = source if source not in number else target
             raise bad(table.path, line, f"an edge to node {missing[:60]!r}",
                       f"one of the {len(names)} ids in {nodes}")
         rows.append((line, number[source], number[target]))
+        weights += weight
         if len(rows) == _BLOCK:
-            yield _columns_of(rows)
-            rows = []
-    yield _columns_of(rows)
+            yield _columns_of(rows, weights, columns)
+            rows, weights = [], []
+    yield _columns_of(rows, weights, columns)
 
 
-def _columns_of(rows: list[tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _columns_of(rows: list[tuple[int, int, int]], weights: list[float],
+                columns) -> tuple[np.ndarray, ...]:
     table = np.array(rows, np.int64).reshape(-1, 3)
-    return table[:, 0], table[:, 1], table[:, 2]
+    return (table[:, 0], table[:, 1], table[:, 2],
+            *([np.array(weights, np.float32)] if len(columns) > 2 else []))
 
 
 def names_of(graph: Graph) -> list[str]:
@@ -220,10 +248,12 @@ def write(folder: str, graph: Graph):
                          "choose --format npz")
     with _writing(folder, "edges.csv.gz") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["source", "target"])
-        writer.writerows((names[source], names[target])
-                         for source, target in zip(graph.indices.tolist(),
-                                                   row_numbers(graph.indptr).tolist()))
+        weights = [] if graph.edge_weights is None else [map(decimal, graph.edge_weights)]
+        writer.writerow(["source", "target", *(["weight"] if weights else [])])
+        writer.writerows((names[source], names[target], *weight)
+                         for source, target, *weight in zip(graph.indices.tolist(),
+                                                            row_numbers(graph.indptr).tolist(),
+                                                            *weights))
     with _writing(folder, "nodes.csv.gz") as file:
         write_nodes(file, graph, names)
 

@@ -40,11 +40,11 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
         if child.returncode:
             raise FileError(f"{path} cannot be read (DGL ended with the code "
                             f"{child.returncode}); expected a sound file of dgl.save_graphs")
-        return draft_of_arrays(path, arrays)
+        return draft_of_arrays(path, arrays, options.weights)
 
 
-def draft_of_arrays(path: str, arrays: str) -> Draft:
-    """The draft of what the loader saved of a file."""
+def draft_of_arrays(path: str, arrays: str, weights: bool = True) -> Draft:
+    """The draft of what the loader saved of a file; weights: are those of edges wanted?"""
     with Archive(arrays) as tensors:
         n_nodes, edge_data = tensors["n_nodes"], tensors["edge_data"]
         if (n_nodes.shape != () or n_nodes.dtype.kind not in "iu" or edge_data.ndim != 1
@@ -53,7 +53,8 @@ def draft_of_arrays(path: str, arrays: str) -> Draft:
                             "expected what hpcgcn.formats.dgl_loader writes: try again")
         masks = {name: tensors[name] for name in MASKS if name in tensors}
         return draft_from_tensors(path, tensors["edges"], int(n_nodes), tensors.get("x"),
-                                  tensors.get("y"), masks, edge_data.tolist())
+                                  tensors.get("y"), masks,
+                                  tensors.get("weight") if weights else None, edge_data.tolist())
 
 
 def write(path: str, graph: Graph):
@@ -63,4 +64,6 @@ def write(path: str, graph: Graph):
                       torch.from_numpy(row_numbers(graph.indptr))), num_nodes=graph.n_nodes)
     for name, value in tensors_of(graph).items():
         made.ndata[{"x": "feat", "y": "label"}.get(name, name)] = value
+    if graph.edge_weights is not None:
+        made.edata["w"] = torch.from_numpy(np.array(graph.edge_weights))
     dgl.save_graphs(path, [made])

@@ -14,6 +14,9 @@ _NAMES = {"x": ("feat", "feature", "features", "x"), "y": ("label", "labels", "y
           "train_mask": ("train_mask",), "val_mask": ("val_mask",), "test_mask": ("test_mask",)}
 
 
+_WEIGHTS = ("w", "weight", "edge_weight")
+
+
 def main(path: str, output: str) -> int:
     """0 if the arrays were saved; 1 and the reason as one line of standard output if not."""
     import dgl
@@ -29,7 +32,12 @@ def main(path: str, output: str) -> int:
     arrays = {kind: graph.ndata[name].numpy() for kind, names in _NAMES.items()
              for name in names[::-1] if name in graph.ndata}
     # Names with an underscore before them are DGL's own: edge numbers of a subgraph, say.
-    edge_data = np.array([name for name in graph.edata if not name.startswith("_")], str)
+    weight = next((name for name in _WEIGHTS if name in graph.edata
+                   and graph.edata[name].numel() == len(sources)), None)
+    if weight is not None:
+        arrays["weight"] = graph.edata[weight].numpy().reshape(-1)
+    edge_data = np.array([name for name in graph.edata
+                          if not name.startswith("_") and name != weight], str)
     np.savez(output, edges=np.stack([sources.numpy(), targets.numpy()]),
              n_nodes=np.int64(graph.num_nodes()), edge_data=edge_data, **arrays)
     return 0

@@ -16,11 +16,11 @@ from hpcgcn.formats.draft import (
     checked_dense,
     checked_labels,
     checked_names,
+    checked_weights,
     csr_edges,
-    weight_notes,
 )
 from hpcgcn.formats.files import present
-from hpcgcn.graph.csr import csr_from_edges, row_numbers
+from hpcgcn.graph.csr import row_numbers, turned_csr
 from hpcgcn.graph.data import TEST, Graph, SparseRows
 
 
@@ -62,17 +62,17 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
                              "nodes")
         names = data.get("node_ids")
         names = None if names is None else checked_names(f"{data_path} (node_ids)", names, n_nodes)
-    edges, notes = _edges(graph_path, n_nodes)
-    return Draft(edges, n_nodes, features=features, labels=labels,
+    edges, weighted = _edges(graph_path, n_nodes, options)
+    return Draft(edges, n_nodes, features=features, labels=labels, weighted=weighted,
                  split=types.astype(np.uint8)[None],
-                 node_names=names, source=os.path.basename(data_path), notes=notes)
+                 node_names=names, source=os.path.basename(data_path))
 
 
-def _edges(path: str, n_nodes: int):
-    """(edges, notes): entry (u, v) of the matrix is an edge from u to v; the matrix is in
-    coordinates or in rows."""
+def _edges(path: str, n_nodes: int, options: ReadOptions):
+    """(edges, do they have weights?): entry (u, v) of the matrix is an edge from u to v; the matrix
+    is in coordinates or in rows."""
     with Archive(path) as matrix:
-        notes = weight_notes(path, "data", matrix.get("data"))
+        values = matrix.get("data") if options.weights else None
         if "row" in matrix:
             sources, targets = matrix["row"], matrix["col"]
             if (sources.shape != targets.shape or sources.ndim != 1
@@ -85,9 +85,12 @@ def _edges(path: str, n_nodes: int):
                     raise GraphError(f"{path}: there is an edge to node "
                                      f"{nodes.min() if nodes.min() < 0 else nodes.max()}; expected "
                                      f"ids in 0..{n_nodes - 1}")
-            return lambda: [(sources, targets)], notes
+            weights = checked_weights(f"{path} (data)", values, len(sources))
+            block = (sources, targets) if weights is None else (sources, targets, weights)
+            return lambda: [block], weights is not None
         indptr, indices = checked_csr(path, matrix["indptr"], matrix["indices"], n_nodes, n_nodes)
-        return lambda: ((rows, columns) for columns, rows in csr_edges(indptr, indices)), notes
+        weights = checked_weights(f"{path} (data)", values, len(indices))
+        return lambda: csr_edges(indptr, indices, weights, turned=True), weights is not None
 
 
 def write(folder: str, graph: Graph):
@@ -96,12 +99,11 @@ def write(folder: str, graph: Graph):
         raise GraphError("this format holds one split and one class a node; choose --format npz")
     features = graph.features.to_dense() if isinstance(graph.features,
                                                        SparseRows) else graph.features
-    indptr, targets = csr_from_edges(graph.n_nodes, row_numbers(graph.indptr), graph.indices,
-                                     undirected=False)
+    indptr, targets, values = turned_csr(graph)
     names = np.arange(graph.n_nodes) if graph.node_names is None else graph.node_names
     np.savez(os.path.join(folder, "reddit_data.npz"), feature=features,
              label=graph.labels.astype(np.int64),
              node_types=graph.split[0].astype(np.int64), node_ids=names)
     np.savez(os.path.join(folder, "reddit_graph.npz"), row=row_numbers(indptr), col=targets,
              format=np.bytes_(b"coo"),
-             data=np.ones(len(targets), np.float32), shape=np.array([graph.n_nodes, graph.n_nodes]))
+             data=values, shape=np.array([graph.n_nodes, graph.n_nodes]))

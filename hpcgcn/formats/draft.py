@@ -14,9 +14,9 @@ from hpcgcn.graph.csr import row_blocks, row_numbers
 from hpcgcn.graph.data import SparseRows
 
 # Edges are passed on as blocks of (sources, targets): two integer arrays of equal length, node
-# numbers from 0.
-EdgeBlocks = Iterable[tuple[np.ndarray, np.ndarray]]
-LineBlocks = Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]  # (line numbers, sources, targets)
+# numbers from 0; with edge weights as blocks of (sources, targets, weights).
+EdgeBlocks = Iterable[tuple[np.ndarray, ...]]
+LineBlocks = Iterable[tuple[np.ndarray, ...]]    # (line numbers, sources, targets)
 MOST_CLASSES = 1000        # or as many as there are nodes: a larger label is taken for an error
 
 
@@ -42,24 +42,45 @@ class Draft:
     strict: bool = False  # the same edge twice is an error, unless the user says that it is not
     # text: the edges once more, with their lines, for messages
     lines: Callable[[], LineBlocks] | None = None
+    weighted: bool = False             # do blocks of edges have weights?
 
 
 def unused_weights(fields: str, path: str) -> str:
-    """The note about weights of edges, which no model here uses."""
+    """The note about values of edges that are not their weights."""
     return f"edge weights are not used: {fields} of {os.path.basename(path)}"
 
 
-def weight_notes(path: str, name: str, values: np.ndarray | None) -> list[str]:
-    """That note if there are values of edges, and not all are 1."""
-    return [] if values is None or (values == 1).all() else [unused_weights(name, path)]
+def checked_weights(where: str, values: np.ndarray | None, n_edges: int) -> np.ndarray | None:
+    """The weights of edges as float32; None if there are none, or all are 1.
+
+    GraphError if they are not one number, finite and not negative, per edge.
+    """
+    if values is None:
+        return None
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.shape != (n_edges,) or values.dtype.kind not in "fiub":
+        raise GraphError(f"{where}: edge weights are {values.dtype} of shape {values.shape}; "
+                         f"expected a number for each of the {n_edges} edges")
+    with np.errstate(over="ignore"):
+        weights = values.astype(np.float32) + np.float32(0)      # no -0
+    wrong = np.flatnonzero(~((weights >= 0) & np.isfinite(weights)))
+    if len(wrong):
+        raise GraphError(f"{where}: edge {wrong[0]} has the weight {values[wrong[0]]}; expected "
+                         "finite numbers that are not negative, or --no-edge-weights")
+    return None if (weights == 1).all() else weights
 
 
-def csr_edges(indptr: np.ndarray, indices: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The edges of a CSR whose row v lists the sources of edges to v."""
+def csr_edges(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None = None,
+              turned: bool = False) -> Iterator[tuple[np.ndarray, ...]]:
+    """The edges of a CSR whose row v lists the sources of edges to v, or turned, the targets of
+    edges from v."""
     for block in row_blocks(indptr):
         block_indptr = indptr[block.start:block.stop + 1]
         first, last = int(block_indptr[0]), int(block_indptr[-1])
-        yield indices[first:last], row_numbers(block_indptr, block.start)
+        ends = indices[first:last], row_numbers(block_indptr, block.start)
+        yield (*(ends[::-1] if turned else ends),
+               *(() if weights is None else (weights[first:last],)))
 
 
 def checked_csr(where: str, indptr, indices, n_rows: int,
@@ -226,6 +247,8 @@ class ReadOptions:
     header: str = "auto"               # csv: does the edge list begin with names: auto, yes, no
     ids: str = "auto"  # csv: number (0..n-1 as they are), name (numbered anew), auto
     edge_columns: tuple[str, str] | None = None
+    weights: bool = True               # are values of edges weights, if they can be?
+    weight_column: str | None = None   # csv: of the edge list; its name, or its number from 1
     id_column: str | None = None
     label_column: str | None = None
     split_column: str | None = None

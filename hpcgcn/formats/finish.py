@@ -39,6 +39,7 @@ class Choices:
     drop_duplicates: bool = False
     normalise_features: str | None = None
     make_features: str = "degree"
+    edge_weights: bool = True          # keep weights of edges, if there are any
     run_keys: int = RUN_KEYS
 
 
@@ -58,9 +59,10 @@ def finished(draft: Draft, choices: Choices,
 def _graph(draft: Draft, choices: Choices, temporary: str) -> tuple[Graph, list[str]]:
     notes: list[str] = []
     given = _given_split(draft, choices)
-    indptr, indices = _csr(draft, choices, temporary, notes)
+    indptr, indices, weights = _csr(draft, choices, temporary, notes)
     n_nodes = len(indptr) - 1
-    directed = not (draft.pairs or choices.undirected) and _one_way(indptr, indices, n_nodes)
+    directed = (not (draft.pairs or choices.undirected)
+                and _one_way(indptr, indices, n_nodes, weights))
     labels, n_classes = _labels(draft, n_nodes)
     extra = draft.extra
     if draft.features is None:
@@ -71,7 +73,8 @@ def _graph(draft: Draft, choices: Choices, temporary: str) -> tuple[Graph, list[
                              indptr) if draft.features is None else _stored(draft.features, notes)
     graph = Graph(indptr, indices, features, labels,
                   np.zeros((1, n_nodes), np.uint8) if given is None else given,
-                  n_classes, directed, draft.node_names, draft.source, extra)
+                  n_classes, directed, draft.node_names, draft.source, extra,
+                  edge_weights=weights)
     if choices.largest_component:
         graph = _within(graph, largest_component(indptr, indices),
                         choices.make_features if draft.features is None else "", notes)
@@ -93,15 +96,17 @@ def _check(path: str, graph: Graph):
 
 
 def _csr(draft: Draft, choices: Choices, temporary: str,
-         notes: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    spool = EdgeSpool(temporary, draft.pairs or choices.undirected, choices.run_keys)
+         notes: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    weighted = draft.weighted and choices.edge_weights
+    spool = EdgeSpool(temporary, draft.pairs or choices.undirected, choices.run_keys, weighted)
     try:
-        for sources, targets in draft.edges():
-            spool.add(sources, targets)
+        for sources, targets, *weights in draft.edges():
+            spool.add(sources, targets, weights[0] if weighted else None)
+        n_nodes = _n_nodes(draft, spool)
+        indptr, indices, edge_weights, n_repeated = spool.build(n_nodes)
     except GraphError as error:
-        raise GraphError(f"{draft.path}: {error}") from None
-    n_nodes = _n_nodes(draft, spool)
-    indptr, indices, n_repeated = spool.build(n_nodes)
+        named = str(error).startswith(draft.path)
+        raise GraphError(f"{error}" if named else f"{draft.path}: {error}") from None
     if n_repeated and spool.repeated and draft.strict and not choices.drop_duplicates:
         source, target = spool.repeated
         places = _lines_of(draft,
@@ -113,7 +118,11 @@ def _csr(draft: Draft, choices: Choices, temporary: str,
         notes.append(f"{n_repeated:,} repeated edges dropped")
     if spool.n_loops:
         notes.append(f"{spool.n_loops:,} self loops dropped (the models add theirs)")
-    return indptr, indices
+    if edge_weights is not None and (edge_weights == 1).all():
+        edge_weights = None
+    if draft.weighted and not weighted:
+        notes.append("edge weights are not used (--no-edge-weights)")
+    return indptr, indices, edge_weights
 
 
 def _n_nodes(draft: Draft, spool: EdgeSpool) -> int:
@@ -161,9 +170,11 @@ def _stored(features, notes: list[str]):
     return features.to_dense()
 
 
-def _one_way(indptr: np.ndarray, indices: np.ndarray, n_nodes: int) -> bool:
-    """Is any edge there in one direction only?"""
-    return next(edge_problems(indptr, indices, n_nodes, symmetric=True), None) is not None
+def _one_way(indptr: np.ndarray, indices: np.ndarray, n_nodes: int,
+             weights: np.ndarray | None) -> bool:
+    """Is any edge there in one direction only, or of another weight the other way?"""
+    return next(edge_problems(indptr, indices, n_nodes, symmetric=True, weights=weights),
+                None) is not None
 
 
 def _labels(draft: Draft, n_nodes: int) -> tuple[np.ndarray, int]:
@@ -210,10 +221,12 @@ def _within(graph: Graph, nodes: np.ndarray, made: str, notes: list[str]) -> Gra
     number = np.full(graph.n_nodes, -1, np.int64)
     number[nodes] = np.arange(len(nodes))
     taken_indptr = take_indptr(graph.indptr, nodes)
-    indices = number[graph.indices[entry_positions(graph.indptr, nodes,
-                                                   taken_indptr)]].astype(index_dtype(len(nodes)))
+    positions = entry_positions(graph.indptr, nodes, taken_indptr)
+    indices = number[graph.indices[positions]].astype(index_dtype(len(nodes)))
     features = (make_features(made, taken_indptr) if made else graph.features.take(nodes)
                 if isinstance(graph.features, SparseRows) else graph.features[nodes])
     return replace(graph, indptr=taken_indptr, indices=indices, features=features,
+                   edge_weights=None if graph.edge_weights is None
+                   else graph.edge_weights[positions],
                    labels=graph.labels[nodes], split=graph.split[:, nodes],
                    node_names=nodes if graph.node_names is None else graph.node_names[nodes])

@@ -16,9 +16,9 @@ from hpcgcn.formats.draft import (
     checked_csr,
     checked_dense,
     checked_labels,
+    checked_weights,
     csr_edges,
     split_from_lists,
-    weight_notes,
 )
 from hpcgcn.formats.files import bad, inside, key_line, present, read_json
 from hpcgcn.formats.rows import is_whole
@@ -44,12 +44,14 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
         n_nodes = len(archive["indptr"]) - 1
         indptr, indices = checked_csr(adjacency, archive["indptr"], archive["indices"], n_nodes,
                                       n_nodes)
-        notes = weight_notes(adjacency, "data", archive.get("data"))
-    return Draft(lambda: csr_edges(indptr, indices), n_nodes,
+        weights = checked_weights(f"{adjacency} (data)",
+                                  archive.get("data") if options.weights else None, len(indices))
+    return Draft(lambda: csr_edges(indptr, indices, weights), n_nodes,
+                 weighted=weights is not None,
                  features=checked_dense(features, read_npy(features), n_nodes),
                  labels=_labels(classes, read_json(classes), n_nodes),
                  split=_split(roles, read_json(roles), n_nodes),
-                 source=os.path.basename(os.path.abspath(folder)), notes=notes)
+                 source=os.path.basename(os.path.abspath(folder)))
 
 
 def _labels(path: str, classes, n_nodes: int) -> np.ndarray:
@@ -89,7 +91,9 @@ def write(folder: str, graph: Graph):
     labels = enumerate(graph.labels.tolist())
     shape = np.array([graph.n_nodes, graph.n_nodes])
     np.savez(os.path.join(folder, "adj_full.npz"), indices=graph.indices, indptr=graph.indptr,
-             format=np.bytes_(b"csr"), shape=shape, data=np.ones(graph.n_edges, np.float32))
+             format=np.bytes_(b"csr"), shape=shape,
+             data=np.ones(graph.n_edges, np.float32) if graph.edge_weights is None
+             else graph.edge_weights)
     np.save(os.path.join(folder, "feats.npy"), features)
     _write_json(folder, "class_map.json", {str(node): label for node, label in labels})
     _write_json(folder, "role.json", {role: np.flatnonzero(graph.split[0] == code).tolist()

@@ -4,33 +4,17 @@ edge from u to v."""
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterator
 
 from hpcgcn.formats.draft import Draft, ReadOptions, unused_weights
 from hpcgcn.formats.files import Lines, bad, decoded, inside, present
-from hpcgcn.formats.integers import counted, numbered_edges, numbered_lines
+from hpcgcn.formats.integers import counted, decimal, numbered_edges, numbered_lines
 from hpcgcn.formats.nodes import numbered_order, read_nodes, with_nodes, write_nodes
 from hpcgcn.formats.rows import Table
 from hpcgcn.graph.csr import row_numbers
 from hpcgcn.graph.data import Graph
 
 _FIELDS = {"pattern": 2, "integer": 3, "real": 3, "double": 3, "complex": 4}
-# an entry of value 1, a blank line or a comment
-_ONE = re.compile(rb"(?:.*\s1(?:\.0*)?(?:[eE][+-]?0+)?)?\s*|%.*")
 _SYMMETRIES = ("general", "symmetric", "skew-symmetric", "hermitian")
-
-
-class _Entries(Table):
-    """The entries of a matrix; `weighted` is true once a value other than 1 has gone by."""
-
-    weighted = False
-
-    def chunks(self, skip_first: bool) -> Iterator[tuple[int, bytes]]:
-        for first, chunk in super().chunks(skip_first):
-            if self.n_columns > 2 and not self.weighted:
-                self.weighted = not all(map(_ONE.fullmatch, chunk.splitlines()))
-            yield first, chunk
 
 
 def recognises(sources: list[str]) -> bool:
@@ -44,19 +28,19 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
     """The graph in a MatrixMarket file, with a table of nodes beside it or not."""
     path, nodes = _located(sources, options)
     field, symmetry = _banner(path)
-    table = _Entries(path)
+    table = Table(path)
     n_nodes, n_entries = _sizes(table)
     table.n_columns = _FIELDS[field]
-    edges = (table, (0, 1), True, n_nodes, 1)
-
-    def walked():
-        yield from counted(numbered_edges(*edges), path, n_entries, f"line {table.first_line}")
-        if table.weighted:
-            draft.notes.append(unused_weights("values", path))
-
-    draft = Draft(walked, n_nodes, lines=lambda: numbered_lines(*edges),
+    # A complex number is no weight, and one that changes its sign with the direction is none.
+    weighted = table.n_columns == 3 and symmetry in ("general", "symmetric") and options.weights
+    columns = (0, 1, 2) if weighted else (0, 1)
+    draft = Draft(lambda: counted(numbered_edges(table, columns, True, n_nodes, 1), path,
+                                  n_entries, f"line {table.first_line}"), n_nodes,
+                  lines=lambda: numbered_lines(table, (0, 1), True, n_nodes, 1),
                   source=os.path.basename(path), path=path, strict=True,
-                  pairs=symmetry != "general")
+                  pairs=symmetry != "general", weighted=weighted)
+    if table.n_columns > 2 and not weighted:
+        draft.notes.append(unused_weights(f"{field} {symmetry} values", path))
     if nodes is None:
         return draft
     known = read_nodes(nodes, options)
@@ -95,12 +79,15 @@ def _sizes(table: Table) -> tuple[int, int]:
 
 
 def write(folder: str, graph: Graph):
-    """A folder with edges.mtx (pattern, general) and nodes.csv."""
+    """A folder with edges.mtx (general; real if edges have weights, or else pattern) and
+    nodes.csv."""
+    weights = [] if graph.edge_weights is None else [map(decimal, graph.edge_weights)]
     with open(os.path.join(folder, "edges.mtx"), "w", encoding="ascii") as file:
-        file.write(f"%%MatrixMarket matrix coordinate pattern general\n{graph.n_nodes} "
-                   f"{graph.n_nodes} {graph.n_edges}\n")
-        file.writelines(f"{source + 1} {target + 1}\n"
-                        for source, target in zip(graph.indices.tolist(),
-                                                  row_numbers(graph.indptr).tolist()))
+        file.write(f"%%MatrixMarket matrix coordinate {'real' if weights else 'pattern'} "
+                   f"general\n{graph.n_nodes} {graph.n_nodes} {graph.n_edges}\n")
+        file.writelines(f"{' '.join((str(source + 1), str(target + 1), *weight))}\n"
+                        for source, target, *weight in zip(graph.indices.tolist(),
+                                                           row_numbers(graph.indptr).tolist(),
+                                                           *weights))
     with open(os.path.join(folder, "nodes.csv"), "w", encoding="utf-8", newline="") as file:
         write_nodes(file, graph, [str(node) for node in range(graph.n_nodes)])

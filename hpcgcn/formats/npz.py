@@ -16,11 +16,11 @@ from hpcgcn.formats.draft import (
     checked_dense,
     checked_labels,
     checked_names,
+    checked_weights,
     csr_edges,
     split_from_masks,
-    weight_notes,
 )
-from hpcgcn.graph.csr import row_numbers
+from hpcgcn.graph.csr import row_numbers, turned_csr
 from hpcgcn.graph.data import SPLIT_NAMES, Graph, SparseRows
 
 
@@ -49,26 +49,28 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
             raise FileError(f"{sources[0]} holds the arrays "
                             f"{', '.join(sorted(archive.names()))}; expected indptr and indices, "
                             "or edges and node_labels, or adj_indptr and adj_indices")
-        draft = reader(str(sources[0]), archive)
+        draft = reader(str(sources[0]), archive, options)
     draft.source = os.path.basename(sources[0])
     return draft
 
 
-def _read_plain(where: str, archive: Archive) -> Draft:
+def _read_plain(where: str, archive: Archive, options: ReadOptions) -> Draft:
     n_nodes = len(archive["indptr"]) - 1
     indptr, indices = checked_csr(f"{where} (indptr, indices)", archive["indptr"],
                                   archive["indices"], n_nodes, n_nodes)
     labels = archive.get("y")
-    return Draft(lambda: csr_edges(indptr, indices), n_nodes,
+    weights = checked_weights(f"{where} (data)", archive.get("data") if options.weights else None,
+                              len(indices))
+    return Draft(lambda: csr_edges(indptr, indices, weights), n_nodes,
+                 weighted=weights is not None,
                  features=_features(where, archive, "x", n_nodes),
                  labels=None if labels is None else checked_labels(f"{where} (y)", labels, n_nodes),
                  split=_masks(where, archive, n_nodes, "train", "val", "test"),
                  n_classes=_scalar(archive, "n_classes"),
-                 node_names=_names(where, archive, n_nodes),
-                 notes=weight_notes(where, "data", archive.get("data")))
+                 node_names=_names(where, archive, n_nodes))
 
 
-def _read_heterophilous(where: str, archive: Archive) -> Draft:
+def _read_heterophilous(where: str, archive: Archive, options: ReadOptions) -> Draft:
     labels = archive["node_labels"]
     n_nodes = len(labels)
     edges = archive["edges"]
@@ -86,7 +88,7 @@ def _read_heterophilous(where: str, archive: Archive) -> Draft:
                  split=_masks(where, archive, n_nodes, "train_masks", "val_masks", "test_masks"))
 
 
-def _read_benchmark(where: str, archive: Archive) -> Draft:
+def _read_benchmark(where: str, archive: Archive, options: ReadOptions) -> Draft:
     """Row u of the matrix lists the targets of u's edges."""
     n_nodes = len(archive["adj_indptr"]) - 1
     shape, values = archive.get("adj_shape"), archive.get("adj_data")
@@ -100,10 +102,11 @@ def _read_benchmark(where: str, archive: Archive) -> Draft:
     if features is None and "attr_matrix" in archive:
         features = checked_dense(f"{where} (attr_matrix)", archive["attr_matrix"], n_nodes)
     labels = archive.get("labels")
-    return Draft(lambda: ((rows, columns) for columns, rows in csr_edges(indptr, indices)), n_nodes,
-                 features=features, labels=None if labels is None
-                 else checked_labels(f"{where} (labels)", labels, n_nodes),
-                 notes=weight_notes(where, "adj_data", values))
+    weights = checked_weights(f"{where} (adj_data)", values if options.weights else None,
+                              len(indices))
+    return Draft(lambda: csr_edges(indptr, indices, weights, turned=True), n_nodes,
+                 weighted=weights is not None, features=features, labels=None if labels is None
+                 else checked_labels(f"{where} (labels)", labels, n_nodes))
 
 
 def _features(where: str, archive: Archive, prefix: str, n_nodes: int):
@@ -156,6 +159,8 @@ def write(path: str, graph: Graph):
               **_feature_arrays(graph.features, "x"), **_mask_arrays(graph)}
     if graph.node_names is not None:
         arrays["node_names"] = graph.node_names
+    if graph.edge_weights is not None:
+        arrays["data"] = graph.edge_weights
     _save(path, arrays)
 
 
@@ -178,14 +183,12 @@ def write_benchmark(path: str, graph: Graph):
     """adj_*, attr_*, labels; this layout has no place for a split."""
     if graph.multilabel:
         raise GraphError("this layout holds graphs with one class a node; choose --format npz")
-    from hpcgcn.graph.csr import csr_from_edges
-    indptr, indices = csr_from_edges(graph.n_nodes, row_numbers(graph.indptr), graph.indices,
-                                     undirected=False)
+    indptr, indices, values = turned_csr(graph)
     shape = np.array([graph.n_nodes, graph.n_nodes])
     features = _feature_arrays(graph.features, "attr")
     if "attr" in features:
         features = {"attr_matrix": features["attr"]}
-    _save(path, {"adj_data": np.ones(len(indices), np.float32), "adj_indices": indices,
+    _save(path, {"adj_data": values, "adj_indices": indices,
                  "adj_indptr": indptr, "adj_shape": shape, "labels": graph.labels, **features})
 
 

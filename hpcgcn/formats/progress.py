@@ -57,10 +57,10 @@ def shown(lines, blocks) -> Iterator:
     """
     bar, n_edges = progress_bar("edges", lines.size), 0
     try:
-        for sources, targets in blocks:
-            n_edges += len(sources)
+        for block in blocks:
+            n_edges += len(block[0])
             bar.update(lines.done, n_edges)
-            yield sources, targets
+            yield block
     finally:
         bar.close()
 

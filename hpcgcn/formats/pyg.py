@@ -18,6 +18,8 @@ from hpcgcn.formats.torch_objects import (
 from hpcgcn.graph.csr import row_numbers
 from hpcgcn.graph.data import Graph
 
+WEIGHTS = ("edge_weight", "edge_attr")
+
 
 def recognises(sources: list[str]) -> bool:
     """Is this a file with PyG's Data object?"""
@@ -36,13 +38,25 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
         raise FileError(f"{path} holds a {type(loaded).__name__} without edge_index; expected one "
                         "graph of PyG")
     tensors = {name: array(f"{path} ({name})", fields[name])
-               for name in ("edge_index", "x", "y") if fields.get(name) is not None}
+               for name in ("edge_index", "x", "y", *_weight_fields(fields, options))
+               if fields.get(name) is not None}
     n_nodes = fields.get("num_nodes")
     return draft_from_tensors(
         path, tensors["edge_index"], n_nodes if isinstance(n_nodes, int) else None,
         tensors.get("x"),
         tensors.get("y"), {name: fields[name] for name in MASKS if fields.get(name) is not None},
-        [name for name in ("edge_weight", "edge_attr") if fields.get(name) is not None])
+        *(next(((tensors[name], []) for name in WEIGHTS if name in tensors),
+               (None, [name for name in WEIGHTS if fields.get(name) is not None]))))
+
+
+def _weight_fields(fields: dict, options: ReadOptions) -> tuple[str, ...]:
+    """Where the weights of edges are: edge_weight, or edge_attr if that is one number per edge."""
+    if not options.weights:
+        return ()
+    if fields.get("edge_weight") is not None:
+        return ("edge_weight",)
+    shape = tuple(getattr(fields.get("edge_attr"), "shape", ()))
+    return ("edge_attr",) if len(shape) == 1 or (len(shape) == 2 and shape[1] == 1) else ()
 
 
 def _fields(path: str, loaded):
@@ -77,7 +91,9 @@ def write(path: str, graph: Graph):
     """A Data object with edge_index, x, y and masks."""
     torch, data = package("torch"), package("torch_geometric.data")
     edges = np.stack([graph.indices, row_numbers(graph.indptr)]).astype(np.int64)
+    weights = ({} if graph.edge_weights is None
+               else {"edge_weight": torch.from_numpy(np.array(graph.edge_weights))})
     made = data.Data(edge_index=torch.from_numpy(edges), num_nodes=graph.n_nodes,
-                     **tensors_of(graph))
+                     **tensors_of(graph), **weights)
     with open(path, "wb") as file:
         torch.save(made, file)

@@ -27,9 +27,12 @@ WRITERS = {"planetoid": ("planetoid", "write", "a folder"), "ogb": ("ogb", "writ
            "pyg": ("pyg", "write", "a file"), "dgl": ("dgl", "write", "a file")}
 # What a file of each format has a place for, beyond edges, features and labels.
 # the others: splits
-_HOLDS = {"csv": ("splits", "ids", "class names", "feature names"),
-          "mtx": ("splits", "class names", "feature names"),
-          "npz": ("splits", "ids"), "dgl-reddit": ("splits", "ids"), "npz-gnn-benchmark": ()}
+_HOLDS = {"csv": ("splits", "ids", "class names", "feature names", "edge weights"),
+          "mtx": ("splits", "class names", "feature names", "edge weights"),
+          "npz": ("splits", "ids", "edge weights"),
+          "dgl-reddit": ("splits", "ids", "edge weights"),
+          "graphsaint": ("splits", "edge weights"), "pyg": ("splits", "edge weights"),
+          "dgl": ("splits", "edge weights"), "npz-gnn-benchmark": ("edge weights",)}
 
 # What wrong contents can raise where no check of their own names them: strange shapes and sizes,
 # mostly.
@@ -43,7 +46,7 @@ _MOST_SOURCES = {"planetoid": 8, "dgl-reddit": 2, "csv": 2, "mtx": 2}
 _NODE_TABLE = ("nodes", "id_column", "label_column", "split_column", "feature_columns",
                "skip_columns")
 _TAKEN = {"planetoid": ("name",), "ogb": ("name",), "mtx": _NODE_TABLE,
-          "csv": ("header", "ids", "edge_columns", *_NODE_TABLE)}
+          "csv": ("header", "ids", "edge_columns", "weight_column", *_NODE_TABLE)}
 
 
 def _module(name: str):
@@ -85,7 +88,8 @@ def _check_request(format_name: str, sources: list[str], options: ReadOptions):
     plain = ReadOptions()
     for field in fields(options):
         given = getattr(options, field.name) != getattr(plain, field.name)
-        if given and field.name != "scratch" and field.name not in _TAKEN.get(format_name, ()):
+        taken = ("scratch", "weights", *_TAKEN.get(format_name, ()))
+        if given and field.name not in taken:
             raise ConfigError(
                 f"--{field.name.replace('_', '-')} says nothing about files in the format "
                 f"{format_name}; expected it only with "
@@ -106,7 +110,8 @@ def left_out(format_name: str, graph: Graph) -> list[str]:
     """What the graph has and a file of this format has no place for."""
     has = {"splits": graph.split.any(), "ids": graph.node_names is not None,
            "class names": graph.extra.get("class_names"),
-           "feature names": graph.extra.get("feature_names")}
+           "feature names": graph.extra.get("feature_names"),
+           "edge weights": graph.edge_weights is not None}
     return [name for name, there in has.items() if there
             and name not in _HOLDS.get(format_name, ("splits",))]
 

@@ -17,6 +17,7 @@ from hpcgcn.formats.draft import (
     Draft,
     checked_dense,
     checked_labels,
+    checked_weights,
     split_from_masks,
     unused_weights,
 )
@@ -124,11 +125,11 @@ def _is_expanded(value) -> bool:
 
 
 def draft_from_tensors(where: str, edges: np.ndarray, n_nodes: int | None, x, y, masks: dict,
-                       weights: list[str]) -> Draft:
+                       weights: np.ndarray | None, others: list[str]) -> Draft:
     """A draft of the usual fields: x (n, f), y (n,) or (n, c), masks {train_mask, ...} of (n,) or
     (n, n_splits).
 
-    Masks are arrays or tensors. weights: the names of fields that tell more of the edges.
+    Masks are arrays or tensors. weights: of edges; others: the names of further fields of edges.
     """
     if n_nodes is not None and n_nodes < 1:
         raise FileError(
@@ -143,8 +144,10 @@ def draft_from_tensors(where: str, edges: np.ndarray, n_nodes: int | None, x, y,
     if len(wrong):
         raise FileError(f"{where}: there is an edge to node {wrong[0]}; expected ids in "
                         f"0..{n_nodes - 1}")
-    notes = [unused_weights(", ".join(weights), where)] if weights else []
-    return Draft(lambda: [(edges[0], edges[1])], n_nodes,
+    notes = [unused_weights(", ".join(others), where)] if others else []
+    weights = checked_weights(where, weights, edges.shape[1])
+    block = (edges[0], edges[1]) if weights is None else (edges[0], edges[1], weights)
+    return Draft(lambda: [block], n_nodes, weighted=weights is not None,
                  features=None if x is None else checked_dense(f"{where} (x)", x, n_nodes),
                  labels=None if y is None else checked_labels(f"{where} (y)", y, n_nodes),
                  split=partial(_split, where, n_nodes, masks, notes) if masks else None,

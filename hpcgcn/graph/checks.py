@@ -41,7 +41,8 @@ def graph_problems(graph: Graph, need_train: bool = False) -> Iterator[str]:
         yield from shape_problems        # what follows would only stumble over them
         return
     yield from edge_problems(graph.indptr, graph.indices, graph.n_nodes,
-                             symmetric=not graph.directed)
+                             symmetric=not graph.directed, weights=graph.edge_weights)
+    yield from weight_problems(graph.edge_weights)
     yield from feature_problems(graph.features)
     yield from label_problems(graph.labels, graph.n_classes)
     for number, row in enumerate(graph.split):
@@ -63,15 +64,15 @@ def indptr_problems(indptr, n_entries: int, name: str) -> Iterator[str]:
             return
 
 
-def edge_problems(indptr, indices, n_nodes: int, first_row: int = 0,
-                  symmetric: bool = False) -> Iterator[str]:
+def edge_problems(indptr, indices, n_nodes: int, first_row: int = 0, symmetric: bool = False,
+                  weights=None) -> Iterator[str]:
     """Neighbours out of range, self loops, rows not sorted or with duplicates, edges there one way
-    only.
+    only or, where weights are given, of another weight the other way.
 
     first_row is the node of row 0, for the rows of one part.
     """
     balance = 0
-    for rows, columns in _edge_blocks(indptr, indices, first_row):
+    for rows, columns, block_weights in _edge_blocks(indptr, indices, first_row, weights):
         outside = np.flatnonzero((columns < 0) | (columns >= n_nodes))
         if len(outside):
             yield (f"neighbour ids must be in 0..{n_nodes - 1}, but node {rows[outside[0]]} has "
@@ -88,10 +89,21 @@ def edge_problems(indptr, indices, n_nodes: int, first_row: int = 0,
                    "twice: sort, then merge")
             return
         if symmetric:
-            balance += _one_way_balance(rows, columns)
+            balance += _one_way_balance(rows, columns, block_weights)
     if balance % 2 ** 64:
-        yield ("the graph is called undirected, but some edges are there one way only: add the "
-               "others, or set directed")
+        yield ("the graph is called undirected, but some edges are there one way only"
+               + ("" if weights is None else ", or have another weight the other way")
+               + ": add the others, or set directed")
+
+
+def weight_problems(weights) -> Iterator[str]:
+    """Weights of edges that are no numbers, negative, or too large to be summed."""
+    for part in pieces(0 if weights is None else len(weights), 4):
+        wrong = np.flatnonzero(~((weights[part] >= 0) & (weights[part] <= LARGEST_FEATURE)))
+        if len(wrong):
+            yield (f"the edge weight {weights[part.start + int(wrong[0])]} of entry "
+                   f"{part.start + wrong[0]}: weights must be in 0..{LARGEST_FEATURE:.0e}")
+            return
 
 
 def feature_problems(features) -> Iterator[str]:
@@ -194,8 +206,9 @@ def part_balance(part: Part) -> np.ndarray:
     own = np.arange(part.offsets[part.rank], part.offsets[part.rank + 1])
     edges = 0
     if not part.directed:
-        for rows, columns in _edge_blocks(part.indptr, part.indices, int(part.offsets[part.rank])):
-            edges += _one_way_balance(rows, columns)
+        for block in _edge_blocks(part.indptr, part.indices, int(part.offsets[part.rank]),
+                                  part.edge_weights):
+            edges += _one_way_balance(*block)
     ids = int(_mixed(part.original_ids, part.original_ids).sum()) - int(_mixed(own, own).sum())
     return np.array([ids % 2 ** 64, edges % 2 ** 64], np.uint64)
 
@@ -215,6 +228,10 @@ def _shape_problems(graph: Graph) -> Iterator[str]:
     for name in ("indptr", "indices"):
         if getattr(graph, name).dtype.kind not in "iu":
             yield f"{name} must be integers, not {getattr(graph, name).dtype}"
+    weights = graph.edge_weights
+    if weights is not None and (weights.shape != graph.indices.shape or weights.dtype.kind != "f"):
+        yield (f"edge_weights are {weights.dtype} of shape {weights.shape}: expected a number for "
+               f"each of the {len(graph.indices)} entries of indices")
     if graph.split.ndim != 2 or graph.split.shape[0] < 1:
         yield ("split must be of shape (n_splits, n_nodes) with at least one split, not "
                f"{graph.split.shape}")
@@ -249,19 +266,22 @@ def _sparse_feature_problems(features: SparseRows) -> Iterator[str]:
             return
 
 
-def _edge_blocks(indptr, indices, first_row: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """(row, column) of all entries, in blocks that fit in memory even if the graph does not."""
+def _edge_blocks(indptr, indices, first_row: int, weights=None) -> Iterator[tuple]:
+    """(row, column, weight or None) of all entries, in blocks that fit in memory even if the graph
+    does not."""
     for start in range(0, len(indptr) - 1, _INDPTR_ROWS):
         read_indptr = indptr[start:start + _INDPTR_ROWS + 1]
         for block in row_blocks(read_indptr):
             own = read_indptr[block.start:block.stop + 1]
-            yield row_numbers(own,
-                              first_row + start + block.start), indices[int(own[0]):int(own[-1])]
+            entries = slice(int(own[0]), int(own[-1]))
+            yield (row_numbers(own, first_row + start + block.start), indices[entries],
+                   None if weights is None else weights[entries])
 
 
-def _one_way_balance(rows: np.ndarray, columns: np.ndarray) -> int:
-    """A sum over edges, modulo 2^64, to which an edge and its reverse add opposite numbers; 0 over
-    a symmetric graph, and by chance alone over another."""
+def _one_way_balance(rows: np.ndarray, columns: np.ndarray,
+                     weights: np.ndarray | None = None) -> int:
+    """A sum over edges, modulo 2^64, to which an edge and its reverse of the same weight add
+    opposite numbers; 0 over a symmetric graph, and by chance alone over another."""
     total = 0
     for start in range(0, len(rows), _CACHED_EDGES):
         r = _scattered(rows[start:start + _CACHED_EDGES])
@@ -269,6 +289,9 @@ def _one_way_balance(rows: np.ndarray, columns: np.ndarray) -> int:
         product = r * c
         r -= c
         product *= r
+        if weights is not None:              # as bits, in which -0 + 0 is 0
+            block = weights[start:start + _CACHED_EDGES] + np.float32(0)
+            product *= _scattered(block.astype(np.float32, copy=False).view(np.uint32))
         total += int(product.sum())
     return total % 2 ** 64
 

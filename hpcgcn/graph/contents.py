@@ -10,7 +10,14 @@ import h5py
 import numpy as np
 
 from hpcgcn.files.datasets import pieces, read_json, write_array, write_json, write_pieces
-from hpcgcn.graph.csr import entry_positions, index_dtype, permuted_indices, row_blocks, take_indptr
+from hpcgcn.graph.csr import (
+    entry_positions,
+    index_dtype,
+    permuted_indices,
+    permuted_values,
+    row_blocks,
+    take_indptr,
+)
 from hpcgcn.graph.data import SPLIT_NAMES, Graph, SparseRows
 
 
@@ -25,6 +32,7 @@ def write_contents(file: h5py.File, graph: Graph, order: np.ndarray | None = Non
         write_array(file, "indptr", take_indptr(graph.indptr, order), np.int64)
         write_pieces(file, "indices", graph.indices.shape, dtype,
                      permuted_indices(graph.indptr, graph.indices, order))
+    _write_edge_weights(file, graph, order)
     _write_features(file, graph.features, order)
     _write_rows(file, "labels", graph.labels, np.uint8 if graph.multilabel else np.int32, order)
     split = np.atleast_2d(graph.split)
@@ -49,6 +57,7 @@ def shape_facts(graph: Graph) -> dict:
             "n_classes": int(graph.n_classes), "n_splits": len(split),
             "directed": bool(graph.directed),
             "multilabel": graph.multilabel, "sparse_features": sparse,
+            "weighted": graph.edge_weights is not None,
             "feature_dtype": np.dtype(dtype).name,
             "split_counts": json.dumps(counts)}
 
@@ -60,7 +69,7 @@ def lazy_graph(file: h5py.File) -> Graph:
                  features=lazy_features(file["features"]),
                  labels=file["labels"], split=file["split"], n_classes=int(file.attrs["n_classes"]),
                  directed=bool(file.attrs["directed"]), node_names=file.get("node_names"),
-                 source=file.attrs["source"],
+                 source=file.attrs["source"], edge_weights=file.get("edge_weights"),
                  extra=read_json(file["extra"]) if "extra" in file else {})
 
 
@@ -84,13 +93,23 @@ def read_feature_rows(features, start: int, stop: int):
 
 def reordered(graph: Graph, order: np.ndarray) -> Graph:
     """A copy of a graph in memory whose node i is node order[i] of the graph."""
-    features = graph.features
+    features, weights = graph.features, graph.edge_weights
+    if weights is not None:
+        weights = np.concatenate(list(permuted_values(graph.indptr, graph.indices, order,
+                                                      weights)))
     return replace(graph, indptr=take_indptr(graph.indptr, order), indices=np.concatenate(
-        list(permuted_indices(graph.indptr, graph.indices, order))),
+        list(permuted_indices(graph.indptr, graph.indices, order))), edge_weights=weights,
                    features=(features.take(order) if isinstance(features, SparseRows)
                              else features[order]),
                    labels=graph.labels[order], split=graph.split[:, order],
                    node_names=None if graph.node_names is None else graph.node_names[order])
+
+
+def _write_edge_weights(file: h5py.File, graph: Graph, order: np.ndarray | None):
+    if graph.edge_weights is not None:
+        write_pieces(file, "edge_weights", graph.edge_weights.shape, np.float32,
+                     [graph.edge_weights] if order is None else
+                     permuted_values(graph.indptr, graph.indices, order, graph.edge_weights))
 
 
 def _write_features(file: h5py.File, features, order):

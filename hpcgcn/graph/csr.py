@@ -58,14 +58,28 @@ def permuted_indices(indptr: np.ndarray, indices: np.ndarray,
 
     Every row of the result is sorted. take_indptr(indptr, order) gives the rows' ends.
     """
+    n_nodes = len(order)
+    for keys, _ in _permuted_keys(indptr, indices, order):
+        keys.sort()
+        yield (keys % n_nodes).astype(index_dtype(n_nodes))
+
+
+def permuted_values(indptr: np.ndarray, indices: np.ndarray, order: np.ndarray,
+                    values: np.ndarray) -> Iterator[np.ndarray]:
+    """One value per entry, in the order in which `permuted_indices` gives the entries."""
+    for keys, positions in _permuted_keys(indptr, indices, order):
+        yield values[positions][np.argsort(keys)]
+
+
+def _permuted_keys(indptr: np.ndarray, indices: np.ndarray,
+                   order: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(keys, positions) of the entries of renumbered rows, not sorted yet: one sort of keys (row,
+    column) sorts all rows of a block at once."""
     inverse, taken, n_nodes = invert(order), take_indptr(indptr, order), len(order)
     for block in row_blocks(taken):
         block_indptr = taken[block.start:block.stop + 1]
-        columns = inverse[indices[entry_positions(indptr, order[block], block_indptr)]]
-        # One sort of (row, column) keys sorts all rows of the block at once.
-        keys = row_numbers(block_indptr) * n_nodes + columns
-        keys.sort()
-        yield (keys % n_nodes).astype(index_dtype(n_nodes))
+        positions = entry_positions(indptr, order[block], block_indptr)
+        yield row_numbers(block_indptr) * n_nodes + inverse[indices[positions]], positions
 
 
 def csr_from_edges(n_nodes: int, sources, targets,
@@ -115,3 +129,15 @@ def csr_from_keys(n_nodes: int, keys: np.ndarray) -> tuple[np.ndarray, np.ndarra
     for start in range(0, len(keys), BLOCK_EDGES):
         indices[start:start + BLOCK_EDGES] = keys[start:start + BLOCK_EDGES] % n_nodes
     return indptr, indices
+
+
+def turned_csr(graph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(indptr, indices, weights) of a graph by sources: row u lists the targets of u's edges, in
+    order; without weights they are ones."""
+    targets = row_numbers(graph.indptr)
+    order = np.argsort(graph.indices, kind="stable")         # targets ascend already
+    counts = np.bincount(graph.indices, minlength=graph.n_nodes)
+    indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    weights = (np.ones(graph.n_edges, np.float32) if graph.edge_weights is None
+               else graph.edge_weights[order])
+    return indptr, targets[order].astype(index_dtype(graph.n_nodes)), weights

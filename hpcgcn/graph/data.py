@@ -65,6 +65,8 @@ class Graph:
     # further facts to keep: column names, id columns, class names
     extra: dict = field(default_factory=dict)
     uuid: str = ""                     # of the file it was written to or read from, or ""
+    # (n_edges,) float32, not negative, in the order of `indices`; None: all are 1
+    edge_weights: np.ndarray | None = None
 
     @property
     def n_nodes(self) -> int:
@@ -103,6 +105,7 @@ class Part:
     directed: bool
     # (n_chunks + 1,) where each chunk begins, counted from this part's first node
     chunks: np.ndarray | None = None
+    edge_weights: np.ndarray | None = None     # (n_local_edges,) float32; None: all are 1
 
     @property
     def n_parts(self) -> int:
@@ -136,4 +139,5 @@ class Part:
                    indptr=graph.indptr, indices=graph.indices, features=graph.features,
                    labels=graph.labels, split=graph.split[split_index],
                    original_ids=np.arange(graph.n_nodes, dtype=np.int64),
-                   n_classes=graph.n_classes, directed=graph.directed)
+                   n_classes=graph.n_classes, directed=graph.directed,
+                   edge_weights=graph.edge_weights)

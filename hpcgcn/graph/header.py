@@ -22,8 +22,9 @@ from hpcgcn.graph.schema import SCHEMAS
 from hpcgcn.graph.structure import Structure
 from hpcgcn.graph.values import Unfit, plain_attribute
 
-# The kinds of files and the version of each that this release reads and writes.
-VERSIONS = {"graph": 1, "partition": 1, "checkpoint": 1, "predictions": 1}
+# The kinds of files and the version of each that this release writes; it reads earlier ones, too.
+# Version 2 of graphs and partitions may have edge weights.
+VERSIONS = {"graph": 2, "partition": 2, "checkpoint": 1, "predictions": 1}
 _PREFIX = "hpcgcn-"
 
 
@@ -197,10 +198,12 @@ def _kind_of(file: h5py.File, path) -> str:
         raise FileError(f"{path} is an HDF5 file, but not one of hpcgcn (its format is {shown}, "
                         "known are " + ", ".join(_PREFIX + known for known in VERSIONS) + ")")
     version = _plain(file, "version")
-    if type(version) is not int or version != VERSIONS[kind_name]:
+    newest = VERSIONS[kind_name]
+    if type(version) is not int or not 1 <= version <= newest:
+        known = " and ".join(map(str, range(1, newest + 1)))
         raise FileError(f"{path} is a {kind_name} file of version {str(version)[:60]}; this hpcgcn "
-                        f"({hpcgcn.__version__}) reads version {VERSIONS[kind_name]}: make the "
-                        "file again, or use the release that wrote it")
+                        f"({hpcgcn.__version__}) reads version {known}: make the file again, or "
+                        "use the release that wrote it")
     return kind_name
 
 

@@ -32,7 +32,9 @@ def with_arrays(graph: Graph) -> Graph:
     labels = _integers("labels", graph.labels, np.int32, (1, 2))
     if labels.ndim == 2:
         labels = _integers("labels", labels, np.uint8, (2,))
+    weights = graph.edge_weights
     return replace(graph, indptr=indptr, features=features, labels=labels,
+                   edge_weights=None if weights is None else _numbers("edge_weights", weights),
                    indices=_integers("indices", graph.indices, index_dtype(len(indptr) - 1), (1,)),
                    split=np.atleast_2d(_integers("split", graph.split, np.uint8, (1, 2))))
 
@@ -50,6 +52,14 @@ def _integers(name: str, given: Any, dtype, dimensions: tuple[int, ...]) -> np.n
         raise GraphError(f"{name} of the graph run from {values.min()} to {values.max()}: expected "
                          f"numbers in {limits.min}..{limits.max}")
     return values.astype(dtype)
+
+
+def _numbers(name: str, given: Any) -> np.ndarray:
+    """A list of numbers as float32."""
+    values = _array(name, given, (1,))
+    if values.dtype.kind not in "iubf":
+        raise GraphError(f"{name} of the graph hold {values.dtype} values: expected numbers")
+    return values.astype(np.float32, copy=False)
 
 
 def _features(given: Any) -> np.ndarray | SparseRows:

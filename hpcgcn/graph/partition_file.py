@@ -114,6 +114,7 @@ def _rows_of(file, offsets: np.ndarray, rank: int, split_index: int, original_id
     first, last = int(indptr[0]), int(indptr[-1])
     return Part(offsets=offsets, rank=rank, indptr=indptr - first,
                 indices=file["indices"][first:last],
+                edge_weights=file["edge_weights"][first:last] if "edge_weights" in file else None,
                 features=read_feature_rows(lazy_features(file["features"]), start,
                                            stop if with_features else start),
                 labels=file["labels"][start:stop], split=file["split"][split_index, start:stop],
@@ -184,6 +185,7 @@ def _check_part(path, part: Part):
     if not problems:
         start = int(part.offsets[part.rank])
         problems += checks.edge_problems(part.indptr, part.indices, part.n_nodes, first_row=start)
+        problems += checks.weight_problems(part.edge_weights)
     problems += checks.feature_problems(part.features)
     problems += checks.label_problems(part.labels, part.n_classes)
     problems += checks.split_problems(part.split, part.labels)

@@ -66,7 +66,8 @@ _GRAPH_FACTS = {
     "n_classes": Attribute("int", 1), "n_splits": Attribute("int", 1),
     "n_parts": Attribute("int", 1), "directed": Attribute("bool"),
     # These repeat what the arrays tell.
-    "multilabel": Attribute("bool"), "sparse_features": Attribute("bool"),
+    "multilabel": Attribute("bool"), "weighted": Attribute("bool", required=False),
+    "sparse_features": Attribute("bool"),
     "feature_dtype": Attribute("string"), "split_counts": Attribute("list")}
 
 _SPARSE = Group(
@@ -77,6 +78,7 @@ _SPARSE = Group(
 _GRAPH_ARRAYS: dict[str, Array | Group | tuple] = {
     "indptr": Array(("int64",), ("n_nodes + 1",)),
     "indices": Array(("int32", "int64"), ("n_edges",)),
+    "edge_weights": Array(("float32",), ("n_edges",), required=False),
     "features": (Array(("float32", "float16"), ("n_nodes", "n_features")), _SPARSE),
     "labels": (Array(("int32",), ("n_nodes",)), Array(("uint8",), ("n_nodes", "n_classes"))),
     "split": Array(("uint8",), ("n_splits", "n_nodes")),

@@ -82,6 +82,7 @@ def read_structure(path: str | os.PathLike) -> Graph:
     with open_file(path, "graph") as file:
         held = lazy_graph(file)
         return replace(held, indptr=held.indptr[...], indices=held.indices[...],
+                       edge_weights=_loaded(held.edge_weights),
                        features=read_feature_rows(held.features, 0, 0),
                        labels=held.labels[...], split=held.split[...], node_names=None)
 
@@ -96,6 +97,12 @@ def _check(path, graph: Graph):
 def _load(graph: Graph) -> Graph:
     """The same graph with arrays in place of datasets."""
     return replace(graph, indptr=graph.indptr[...], indices=graph.indices[...],
+                   edge_weights=_loaded(graph.edge_weights),
                    features=read_feature_rows(graph.features, 0, graph.features.shape[0]),
                    labels=graph.labels[...], split=graph.split[...],
-                   node_names=None if graph.node_names is None else graph.node_names[...])
+                   node_names=_loaded(graph.node_names))
+
+
+def _loaded(dataset):
+    """What may not be there, as an array."""
+    return None if dataset is None else dataset[...]

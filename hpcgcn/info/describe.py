@@ -74,7 +74,19 @@ def _parts(file: h5py.File) -> dict:
     return {"parts": {"nodes": np.diff(offsets).tolist(), "edges": np.diff(edge_stops).tolist()}}
 
 
+def _edge_weights(file: h5py.File) -> dict:
+    """Smallest, largest and mean weight of the edges, if they have any."""
+    if "edge_weights" not in file or not len(file["edge_weights"]):
+        return {}
+    weights, low, high, total = file["edge_weights"], np.inf, 0.0, 0.0
+    for rows in pieces(len(weights), 4):
+        block = weights[rows]
+        low, high = min(low, float(block.min())), max(high, float(block.max()))
+        total += float(block.sum(dtype=np.float64))
+    return {"edge_weights": {"mean": total / len(weights), "min": low, "max": high}}
+
+
 # What is counted for each kind of file: functions of the open file that return facts.
-_GRAPH = (_degrees, degree_histogram, component_sizes, _labels, homophily, split_by_class,
+_GRAPH = (_degrees, _edge_weights, degree_histogram, component_sizes, _labels, homophily, split_by_class,
           _training_nodes)
 CONTENTS = {"graph": _GRAPH, "partition": (*_GRAPH, _parts)}

@@ -95,9 +95,9 @@ def row_blocks(backend, start: int, stop: int, width: int) -> list[Rows]:
 def scales(normalisation: str, degree: np.ndarray, halo_degree: np.ndarray, dtype):
     """(row scale, column scale of owned, column scale of halo); None means 1.
 
-    Degrees are those of the whole graph.
+    Degrees are those of the whole graph, sums of weights where edges have them.
     """
-    safe, halo_safe = np.maximum(degree, 1), np.maximum(halo_degree, 1)
+    safe, halo_safe = (np.where(sums > 0, sums, 1) for sums in (degree, halo_degree))
     if normalisation == "mean":
         return (1.0 / safe).astype(dtype), None, None
     return ((safe ** -0.5).astype(dtype),) * 2 + ((halo_safe ** -0.5).astype(dtype),)

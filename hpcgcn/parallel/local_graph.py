@@ -24,11 +24,13 @@ SORTED_ENTRIES = 1 << 20
 
 @dataclass
 class Structure:
-    """The pattern of a sparse matrix; values are scales that the model's normalisation defines."""
+    """The pattern of a sparse matrix, and the weights of edges; scales come from the model's
+    normalisation."""
 
     indptr: np.ndarray               # (n_rows + 1,) int64
     indices: np.ndarray              # (nnz,) int32
     n_columns: int
+    weights: np.ndarray | None = None    # (nnz,) float32; None: all are 1
 
     @property
     def n_rows(self) -> int:
@@ -36,30 +38,44 @@ class Structure:
         return len(self.indptr) - 1
 
     @classmethod
-    def of_entries(cls, rows: np.ndarray, columns: np.ndarray, n_rows: int,
-                   n_columns: int) -> Structure:
+    def of_entries(cls, rows: np.ndarray, columns: np.ndarray, n_rows: int, n_columns: int,
+                   weights: np.ndarray | None = None) -> Structure:
         """With entries at these places, which are sorted."""
-        keys = np.sort(rows.astype(np.int64) * n_columns + columns)
+        keys, weights = sorted_entries(rows.astype(np.int64) * n_columns + columns, weights)
         indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=n_rows))])
-        return cls(indptr.astype(np.int64), (keys % max(n_columns, 1)).astype(np.int32), n_columns)
+        return cls(indptr.astype(np.int64), (keys % max(n_columns, 1)).astype(np.int32), n_columns,
+                   weights)
+
+    def chosen(self, entries: np.ndarray) -> Structure:
+        """Without the other entries; entries: (nnz,) bool."""
+        running = np.concatenate([[0], np.cumsum(entries)])
+        weights = None if self.weights is None else self.weights[entries]
+        return Structure(running[self.indptr].astype(np.int64), self.indices[entries],
+                         self.n_columns, weights)
 
     def transposed(self) -> Structure:
         """The transpose; entries of a row come out sorted."""
         if len(self.indices) > SORTED_ENTRIES:
             return self._transposed_by_scipy()
         rows = np.repeat(np.arange(self.n_rows, dtype=np.int64), np.diff(self.indptr))
-        keys = np.sort(self.indices * np.int64(self.n_rows) + rows)
-        counts = np.bincount(self.indices, minlength=self.n_columns)
-        indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        return Structure(indptr, (keys % max(self.n_rows, 1)).astype(np.int32), self.n_rows)
+        return Structure.of_entries(self.indices, rows, self.n_columns, self.n_rows, self.weights)
 
     def _transposed_by_scipy(self) -> Structure:
         import scipy.sparse as sp
-        marks = np.ones(len(self.indices), np.int8)
-        matrix = sp.csr_array((marks, self.indices, self.indptr),
+        values = np.ones(len(self.indices), np.int8) if self.weights is None else self.weights
+        matrix = sp.csr_array((values, self.indices, self.indptr),
                               shape=(self.n_rows, self.n_columns)).tocsc()
         return Structure(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32),
-                         self.n_rows)
+                         self.n_rows, None if self.weights is None else matrix.data)
+
+
+def sorted_entries(keys: np.ndarray,
+                   weights: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
+    """Distinct keys in order, and the weights that belong to them."""
+    if weights is None:
+        return np.sort(keys), None
+    order = np.argsort(keys)
+    return keys[order], weights[order]
 
 
 @dataclass
@@ -74,7 +90,7 @@ class LocalGraph:
     outer: Structure                 # owned x halo
     inner_t: Structure               # the same object as `inner` if the graph is undirected
     outer_t: Structure               # halo x owned
-    # (n_owned,) in-degree in the whole graph, self loop included if there is one
+    # (n_owned,) sum of the weights of edges in the whole graph, self loop included if there is one
     degree: np.ndarray
     halo_degree: np.ndarray          # (n_halo,)
     ids: np.ndarray                  # (n_owned,) int64 original ids: all draws use these
@@ -161,7 +177,7 @@ def build_local(comm, part: Part, self_loops: bool, n_hops: int | None = None,
     inner_t = inner.transposed()         # sorted, and of an undirected graph the same matrix
     outer = _outer_structure(part, order, remote, halo_file_ids)
     plan = make_plan(comm, counts, [local_of[rows] for rows in read_by])
-    degree = (degree[order] + self_loops).astype(np.float64)
+    degree = (weight_sums(part.indptr, part.edge_weights)[order] + self_loops).astype(np.float64)
     ids = part.original_ids[order]
     local = LocalGraph(plan, order, NeededRows(distance[order], n_hops, all_rows),
                        boundary[order], inner if part.directed else inner_t, outer, inner_t,
@@ -178,11 +194,19 @@ def _in_order_of_owners(local: LocalGraph) -> LocalGraph:
                               for n in plan.neighbours)])
     place = np.empty(len(order), np.int32)
     place[order] = np.arange(len(order), dtype=np.int32)
-    outer = Structure(local.outer.indptr, place[local.outer.indices], local.outer.n_columns)
+    outer = replace(local.outer, indices=place[local.outer.indices])
     neighbours = [replace(n, send_rows=np.sort(n.send_rows)) for n in plan.neighbours]
     return replace(local, plan=replace(plan, neighbours=neighbours), outer=outer,
                    outer_t=outer.transposed(), halo_degree=local.halo_degree[order],
                    halo_ids=local.halo_ids[order])
+
+
+def weight_sums(indptr: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """The weighted degree of every row: the number of its entries where they have no weights."""
+    lengths = np.diff(indptr)
+    if weights is None:
+        return lengths.astype(np.float64)
+    return np.bincount(np.repeat(np.arange(len(lengths)), lengths), weights, len(lengths))
 
 
 def _rows_of(part: Part, order: np.ndarray):
@@ -204,6 +228,7 @@ def _inner_structure(part, order, local_of, remote, start, self_loops) -> Struct
     chosen = ~remote[positions]
     indptr = _select(lengths, chosen)
     columns = local_of[part.indices[positions[chosen]] - start]
+    weights = None if part.edge_weights is None else part.edge_weights[positions[chosen]]
     n_owned = len(order)
     if self_loops:
         shifted = indptr + np.arange(n_owned + 1)
@@ -213,8 +238,12 @@ def _inner_structure(part, order, local_of, remote, start, self_loops) -> Struct
         others = np.ones(shifted[-1], bool)
         others[loop_at] = False
         with_loops[others] = columns
+        if weights is not None:
+            loop_weights = np.ones(shifted[-1], np.float32)
+            loop_weights[others] = weights
+            weights = loop_weights
         indptr, columns = shifted, with_loops
-    return Structure(indptr, np.ascontiguousarray(columns, np.int32), n_owned)
+    return Structure(indptr, np.ascontiguousarray(columns, np.int32), n_owned, weights)
 
 
 def _outer_structure(part, order, remote, halo_file_ids) -> Structure:
@@ -223,7 +252,8 @@ def _outer_structure(part, order, remote, halo_file_ids) -> Structure:
     chosen = remote[positions]
     indptr = _select(lengths, chosen)
     columns = np.searchsorted(halo_file_ids, part.indices[positions[chosen]]).astype(np.int32)
-    return Structure(indptr, columns, len(halo_file_ids))
+    weights = None if part.edge_weights is None else part.edge_weights[positions[chosen]]
+    return Structure(indptr, columns, len(halo_file_ids), weights)
 
 
 def restrict(comm, part: Part, keep: np.ndarray) -> Part:
@@ -248,7 +278,9 @@ def restrict(comm, part: Part, keep: np.ndarray) -> Part:
     if features.shape[0]:                # a rank may hold none of its nodes' features
         features = features.take(order) if isinstance(features, SparseRows) else features[order]
     chunks = None if part.chunks is None else np.concatenate([[0], np.cumsum(keep)])[part.chunks]
+    weights = None if part.edge_weights is None else part.edge_weights[positions[chosen]]
     return Part(offsets=offsets, rank=part.rank, indptr=_select(lengths, chosen),
-                indices=mapped[chosen], features=features, labels=part.labels[order],
+                indices=mapped[chosen], edge_weights=weights, features=features,
+                labels=part.labels[order],
                 split=part.split[order], original_ids=part.original_ids[order],
                 n_classes=part.n_classes, directed=part.directed, chunks=chunks)

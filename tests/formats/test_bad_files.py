@@ -65,7 +65,7 @@ def set_value(name, position, value):
     (lambda path: edit(path, lambda file: file.attrs.__setitem__("format", 7)),
      "not one of hpcgcn"),
     (lambda path: edit(path, lambda file: file.attrs.__setitem__("version", 99)),
-     "version 99.*reads version 1"),
+     "version 99.*reads version 1 and 2"),
     (lambda path: edit(path, lambda file: file.attrs.__setitem__("version", "new")), "version new"),
 ])
 def test_files_that_cannot_be_opened(opener, damage, message, partition_file):

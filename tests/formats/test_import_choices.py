@@ -208,12 +208,12 @@ MATRIX = "%%MatrixMarket matrix coordinate {} general\n% words 7\n2 2 2\n"
 
 
 @pytest.mark.parametrize("name, text, note", [
-    ("e.csv", "source,target,weight\n0,1,0.5\n1,0,1\n", "column weight of e.csv"),
+    ("e.csv", "source,target,since\n0,1,0.5\n1,0,1\n",
+     "column since of e.csv (--weight-column since)"),
     ("e.csv", "0 1 3 9\n1 0 3 9\n", "columns 3, 4 of e.csv"),
     ("e.csv", "a,b,0.5\nb,a,1\n", "column 3 of e.csv"),
     ("e.csv", "source,target,kind\na,b,friend\n", None), ("e.csv", "0,1\n", None),
-    ("e.mtx", MATRIX.format("real") + "1 2 1.0\n2 1 0.5\n", "values of e.mtx"),
-    ("e.mtx", MATRIX.format("integer") + "1 2 1\n2 1 11\n", "values of e.mtx"),
+    ("e.mtx", MATRIX.format("complex") + "1 2 1 1\n2 1 11 1\n", "complex general values of e.mtx"),
     ("e.mtx", MATRIX.format("real") + "1 2 1.0\n\n2 1 1e0\n", None),
     ("e.mtx", MATRIX.format("pattern") + "1 2\n2 1\n", None)])
 def test_weights_of_edges_are_passed_over_aloud(tmp_path, capsys, name, text, note):
@@ -230,12 +230,45 @@ def test_weights_of_edges_are_passed_over_aloud(tmp_path, capsys, name, text, no
 def test_weights_in_arrays(tmp_path, capsys, format_name, file, name, like):
     path = sound(tmp_path, format_name)
     archive = path / file if file else path
-    for weight, shown in ((1, False), (0.5, True)):
+    for weight, there in ((1, False), (0.5, True)):
         arrays = dict(np.load(archive))
         np.savez(archive, **{**arrays, name: np.full(arrays[like].shape, weight)})
-        imported(tmp_path, path)
-        assert ((f"edge weights are not used: {name} of {archive.name}" in capsys.readouterr().err)
-                == shown)
+        weights = imported(tmp_path, path).edge_weights
+        assert (weights is not None and set(weights) == {0.5}) == there
+    assert imported(tmp_path, path, "--no-edge-weights").edge_weights is None
+    assert "edge weights are not used" not in capsys.readouterr().err
+    np.savez(archive, **{**arrays, name: np.full(arrays[like].shape, -1)})
+    assert main(["import", str(path), "-o", str(tmp_path / "bad.h5")]) == 2
+    assert "has the weight -1; expected finite numbers" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name, text, options, weights", [
+    ("e.csv", "source,target,weight\n0,1,0.5\n1,2,1\n", (), [0.5, 1]),
+    ("e.csv", "a b 3 9\nb c 4 8\n", ("--weight-column", "4"), [9, 8]),
+    ("e.csv", "0 1 3\n1 2 4\n", ("--weight-column", "3"), [3, 4]),
+    ("e.csv", "0 1 3\n1 2 4\n", ("--weight-column", "3", "--undirected"), [3, 3, 4, 4]),
+    ("e.csv", "source,target,weight\n0,1,0.5\n1,2,1\n", ("--no-edge-weights",), None),
+    ("e.mtx", MATRIX.format("real").replace("2 2 2", "3 3 2") + "1 2 0.25\n2 3 1e1\n", (),
+     [0.25, 10]),
+    ("e.mtx", MATRIX.format("integer").replace("general", "symmetric") + "2 1 7\n1 1 3\n", (),
+     [7, 7])])
+def test_weights_in_text(tmp_path, name, text, options, weights):
+    (tmp_path / name).write_text(text)
+    found = imported(tmp_path, tmp_path / name, *options).edge_weights
+    assert (None if found is None else found.tolist()) == weights
+
+
+@pytest.mark.parametrize("text, options, message", [
+    ("source,target,weight\n0,1,much\n", (), "line 2: the edge weight 'much'"),
+    ("source,target,weight\n0,1,-2\n", (), "line 2: the edge weight '-2'"),
+    ("source,target,weight\na,b,nan\n", (), "line 2: the edge weight 'nan'"),
+    ("source,target,weight\n0,1,2\n1,0,3\n", ("--undirected",),
+     "the edge between nodes 1 and 0 has the weight"),
+    ("0,1\n", ("--weight-column", "3"), "no column of weights '3'")])
+def test_wrong_weights(tmp_path, capsys, text, options, message):
+    (tmp_path / "e.csv").write_text(text)
+    assert main(["import", str(tmp_path / "e.csv"), "-o", str(tmp_path / "g.h5"), *options]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_features_of_edges_in_ogb(tmp_path, capsys):
@@ -250,7 +283,7 @@ import types, torch
 graph = types.SimpleNamespace(
     is_homogeneous=True, edges=lambda: torch.tensor([[0, 1], [1, 2]]), num_nodes=lambda: 3,
     ndata={"label": torch.tensor([0, 1, 1]), "train_mask": torch.tensor([True, False, False])},
-    edata={"w": 0, "_ID": 0})
+    edata={"w": torch.tensor([[2.0], [3.0]]), "_ID": torch.tensor([0, 1])})
 load_graphs = lambda path, indices: ([graph], {})
 """
 
@@ -262,10 +295,10 @@ def test_masks_and_edge_data_of_dgl(tmp_path, capsys, monkeypatch):
     (tmp_path / "a.dgl").write_bytes(b"a graph")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    assert imported(tmp_path, tmp_path / "a.dgl").split.tolist() == [[1, 0, 0]]
+    graph = imported(tmp_path, tmp_path / "a.dgl")
+    assert graph.split.tolist() == [[1, 0, 0]] and graph.edge_weights.tolist() == [2, 3]
     shown = capsys.readouterr().err
-    assert ("edge weights are not used: w of a.dgl\n" in shown
-            and "no val_mask and no test_mask in a.dgl" in shown)
+    assert "weights" not in shown and "no val_mask and no test_mask in a.dgl" in shown
 
 
 def test_number_ids_with_gaps_become_names(tmp_path):

@@ -73,10 +73,9 @@ def test_masks_are_not_looked_at_for_another_split(tmp_path, capsys, masks, rule
 
 
 @pytest.mark.parametrize("fields, note", [
-    ({"edge_weight": torch.ones(4) / 2}, "edge weights are not used: edge_weight of d.pt"),
     ({"edge_attr": torch.ones(4, 3)}, "edge weights are not used: edge_attr of d.pt"),
     ({"edge_attr": None}, None)])
-def test_weights_of_edges_are_passed_over_aloud(tmp_path, capsys, fields, note):
+def test_features_of_edges_are_passed_over_aloud(tmp_path, capsys, fields, note):
     imported(tmp_path, data(**fields))
     shown = capsys.readouterr().err
     assert note in shown if note else "weights" not in shown
@@ -140,3 +139,11 @@ def test_an_object_without_its_storage(tmp_path, capsys):
     del damaged.__dict__["_store"]
     torch.save(damaged, tmp_path / "d.pt")
     assert "d.pt is damaged" in refused(tmp_path, capsys, tmp_path / "d.pt")
+
+
+@pytest.mark.parametrize("fields", [{"edge_weight": torch.ones(4) / 2},
+                                    {"edge_attr": torch.ones(4, 1) / 2}])
+def test_weights_of_edges(tmp_path, fields):
+    assert imported(tmp_path, data(**fields)).edge_weights.tolist() == [0.5] * 4
+    assert imported(tmp_path, data(**fields), "--no-edge-weights",
+                    "--overwrite").edge_weights is None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from graphs import dense, random_graph
+from graphs import dense, random_graph, with_weights
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from hpcgcn.cli import main
@@ -246,7 +246,7 @@ def test_runs_on_disk_give_the_same_rows(n_nodes, n_edges, undirected, seed, run
         spool = EdgeSpool(folder, undirected, run_keys)
         for start in range(0, n_edges, 37):
             spool.add(sources[start:start + 37], targets[start:start + 37])
-        indptr, indices, repeated = spool.build(n_nodes)
+        indptr, indices, _, repeated = spool.build(n_nodes)
         wanted = csr_from_edges(n_nodes, sources, targets, undirected)
         np.testing.assert_array_equal(indptr, wanted[0])
         np.testing.assert_array_equal(indices, wanted[1])
@@ -256,6 +256,43 @@ def test_runs_on_disk_give_the_same_rows(n_nodes, n_edges, undirected, seed, run
         assert repeated == len(keys) - len(np.unique(keys))
         assert spool.n_loops == n_edges - proper.sum()
         assert len([name for name in os.listdir(folder) if name.endswith(".run")]) == 0
+
+
+@pytest.mark.parametrize("run_keys", (20, 10 ** 6))
+@pytest.mark.parametrize("undirected", (True, False))
+def test_weights_go_with_their_edges(tmp_path, run_keys, undirected):
+    """Of an edge that is there twice the first weight counts, in memory and in runs on disk."""
+    rng = np.random.default_rng(5)
+    sources, targets = rng.integers(0, 15, (2, 300))
+    low, high = np.minimum(sources, targets), np.maximum(sources, targets)
+    weights = (15 * low + high if undirected else np.arange(300)).astype(np.float32)
+    wanted: dict[tuple[int, int], float] = {}
+    for source, target, weight in zip(sources.tolist(), targets.tolist(), weights.tolist()):
+        for pair in ((target, source), (source, target))[:1 + undirected]:
+            if source != target:
+                wanted.setdefault(pair, weight)
+    spool = EdgeSpool(str(tmp_path), undirected, run_keys, weighted=True)
+    for start in range(0, 300, 37):
+        block = slice(start, start + 37)
+        spool.add(sources[block], targets[block], weights[block])
+    indptr, indices, found, _ = spool.build(15)
+    rows = np.repeat(np.arange(15), np.diff(indptr))
+    assert dict(zip(zip(rows.tolist(), indices.tolist()), found.tolist())) == wanted
+    assert not [name for name in os.listdir(tmp_path) if "run" in name]
+
+
+@pytest.mark.parametrize("directed", (False, True))
+@pytest.mark.parametrize("format_name", ("csv", "mtx", "npz", "npz-gnn-benchmark", "graphsaint",
+                                         "dgl-reddit", "pyg"))
+def test_weights_there_and_back(format_name, directed):
+    if format_name == "pyg":
+        pytest.importorskip("torch_geometric", reason="PyG is not installed")
+    graph = with_weights(random_graph(directed=directed))
+    found = there_and_back(format_name, graph)
+    assert found.directed == directed
+    np.testing.assert_array_equal(found.indices, graph.indices)
+    np.testing.assert_array_equal(found.edge_weights, graph.edge_weights)
+    assert found.edge_weights.dtype == np.float32
 
 
 def test_a_streamed_import_is_the_import(tmp_path):

@@ -59,13 +59,37 @@ def test_header_tells_all(tmp_path):
     write_graph(path, graph, command="hpcgcn something", settings={"a": 1})
     found = header(path)
     assert kind(path) == found["kind"] == "graph"
-    wanted = dict(format="hpcgcn-graph", version=1, n_nodes=41, n_edges=graph.n_edges, n_features=4,
+    wanted = dict(format="hpcgcn-graph", version=2, n_nodes=41, n_edges=graph.n_edges, n_features=4,
                   n_classes=3, n_parts=1, n_splits=1, multilabel=False, directed=False,
                   sparse_features=False, feature_dtype="float16", command="hpcgcn something",
                   source="here", settings={"a": 1})
     assert {name: found[name] for name in wanted} == wanted
     assert found["creator"].startswith("hpcgcn ")
     assert found["split_counts"][0]["train"] == np.count_nonzero(graph.split == 1)
+
+
+def test_files_of_version_1_are_read(tmp_path):
+    """As earlier releases wrote them: without a word of weights."""
+    graph = random_graph()
+    write_graph(tmp_path / "g.h5", graph)
+    with h5py.File(tmp_path / "g.h5", "a") as file:
+        file.attrs["version"] = 1
+        del file.attrs["weighted"]
+    assert_same(read_graph(tmp_path / "g.h5"), graph)
+    assert verify(tmp_path / "g.h5") == []
+
+
+def test_weights_that_cannot_be_are_found(tmp_path):
+    graph = with_weights(random_graph())
+    for value, words in ((np.nan, "the edge weight nan"), (-1.0, "the edge weight -1.0"),
+                         (0.125, "another weight the other way")):
+        write_graph(tmp_path / "g.h5", graph)
+        with h5py.File(tmp_path / "g.h5", "a") as file:
+            file["edge_weights"][3] = value
+            del file["edge_weights"].attrs["crc32"]
+        assert any(words in problem for problem in verify(tmp_path / "g.h5"))
+        with pytest.raises(HpcgcnError, match=words):
+            read_graph(tmp_path / "g.h5")
 
 
 def test_a_double_is_stored_as_a_single(tmp_path):

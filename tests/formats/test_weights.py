@@ -7,7 +7,7 @@ import sys
 import h5py
 import numpy as np
 import pytest
-from graphs import random_graph
+from graphs import random_graph, with_weights
 from launch import launch
 
 from hpcgcn.cli import main
@@ -112,6 +112,47 @@ def test_a_pyg_model_gives_its_logits_here(kind, graph, graph_file, tmp_path):
     assert np.abs(wanted).max() > 0.1
     assert_close(predicted(tmp_path / "one.h5"), wanted)
     assert_close(predicted(tmp_path / "three.h5"), wanted)
+
+
+def weighted_pyg_logits(kind, model, graph):
+    """The same stack where edges have weights; for GraphSAGE's weighted mean PyG's GraphConv gets
+    the share of each weight in its row."""
+    import torch
+    from torch_geometric.nn import GraphConv
+    rows = row_numbers(graph.indptr)
+    weights = torch.from_numpy(graph.edge_weights)
+    if kind == "sage":
+        sums = np.bincount(rows, graph.edge_weights, graph.n_nodes)[rows]
+        weights = torch.from_numpy((graph.edge_weights / np.where(sums > 0, sums, 1))
+                                   .astype(np.float32))
+        for k, conv in enumerate(model.convs):
+            summed = GraphConv(conv.in_channels, conv.out_channels, aggr="add")
+            summed.lin_rel, summed.lin_root = conv.lin_l, conv.lin_r
+            model.convs[k] = summed
+    for conv in model.convs:
+        conv.register_forward_pre_hook(lambda _, given: (*given, weights))
+    return pyg_logits(model, graph)
+
+
+@pytest.mark.parametrize("directed", (False, True))
+@pytest.mark.parametrize("kind", MODELS)
+def test_weighted_edges_give_pyg_logits(kind, directed, graph, tmp_path):
+    from safetensors.torch import save_file
+    graph = with_weights(random_graph(n_nodes=60, n_edges=150, seed=4, directed=directed,
+                                      features=graph.features, labels=graph.labels,
+                                      split=graph.split))
+    write_graph(tmp_path / "g.h5", graph)
+    model = pyg_model(kind)
+    save_file(model.state_dict(), tmp_path / "w.safetensors")
+    command = ["predict", "--weights", str(tmp_path / "w.safetensors"), str(tmp_path / "g.h5"),
+               "--what", "logits", *constants(kind)]
+    assert main([*command, "-o", str(tmp_path / "one.h5")]) == 0
+    wanted = weighted_pyg_logits(kind, model, graph)
+    assert_close(predicted(tmp_path / "one.h5"), wanted)
+    if not directed:
+        launch(3, [sys.executable, "-m", "hpcgcn", *command, "-o", str(tmp_path / "three.h5")],
+               timeout=120).check()
+        assert_close(predicted(tmp_path / "three.h5"), wanted)
 
 
 @pytest.mark.parametrize("kind", MODELS)

@@ -24,7 +24,8 @@ def normalised(graph, config) -> torch.Tensor:
     loops = config.self_loops == "yes" or (config.self_loops == "auto" and config.model != "sage")
     if loops:
         adjacency = adjacency + torch.eye(graph.n_nodes, dtype=torch.float64)
-    degree = adjacency.sum(1).clamp(min=1)
+    degree = adjacency.sum(1)
+    degree = torch.where(degree > 0, degree, 1.0)
     if config.model == "sage":
         return adjacency / degree[:, None]
     return adjacency / degree.sqrt()[:, None] / degree.sqrt()[None, :]

@@ -25,10 +25,12 @@ MODELS = ("gcn", "sage", "gcnii", "resgcn")
 
 COMMON = {"epochs": EPOCHS, "dropout": 0.5, "lr": 0.02}
 STRANGE = {"precise": {"backend": "reference", "dtype": "float64"}, "sparse": {}, "multilabel": {},
-           "directed": {}, "gathered-bf16": {"precision": "bf16"},
+           "directed": {}, "weighted": {"halo": "cover"},
+           "weighted-directed": {"halo": "cover"}, "gathered-bf16": {"precision": "bf16"},
            "not-precomputed": {"precompute": "no", "hidden": 40},
            "linear-end": {"layers": 5, "linear_layers": 3},
            "decay-clip": {"weight_decay": 0.01, "clip": 0.1},
+           "weighted-by-columns": {"method": "mixgcn"},
            "by-columns": {"method": "mixgcn"}, "by-columns-and-roles": {"method": "mixgcn-moa"}}
 
 
@@ -71,7 +73,10 @@ def sources(tmp_path_factory):
     graphs = {"plain": generate_sbm(220, 8, 12, 5, seed=2),
               "sparse": small_graph(150, 500, 20, 5, sparse=True),
               "directed": small_graph(150, 500, 9, 5, directed=True),
-              "multilabel": small_graph(150, 500, 9, 5, multilabel=True)}
+              "multilabel": small_graph(150, 500, 9, 5, multilabel=True),
+              "weighted": small_graph(150, 500, 9, 5, weighted=True),
+              "weighted-by-columns": small_graph(150, 500, 9, 5, weighted=True),
+              "weighted-directed": small_graph(150, 500, 9, 5, weighted=True, directed=True)}
     for name, graph in graphs.items():
         write_graph(folder / f"{name}.h5", graph)
     return {name: folder / f"{name}.h5" for name in graphs}

@@ -51,7 +51,8 @@ class Product:
     def of_columns(self, row_ends):
         """The matrix without the entries of each row from its end on."""
         return self.layout.backend.csr(self.structure.indptr, self.structure.indices,
-                                       self.structure.n_columns, None, *self.scales, row_ends)
+                                       self.structure.n_columns, self.structure.weights,
+                                       *self.scales, row_ends)
 
 
 class TransposedAggregation(Aggregation):

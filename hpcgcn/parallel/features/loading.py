@@ -58,4 +58,5 @@ def without_rows(part: Part) -> Part:
     features = part.features
     features = features.rows(0, 0) if isinstance(features, SparseRows) else features[:0]
     return replace(part, indptr=np.zeros(1, np.int64), indices=part.indices[:0], features=features,
+                   edge_weights=None if part.edge_weights is None else part.edge_weights[:0],
                    labels=part.labels[:0], split=part.split[:0], original_ids=part.original_ids[:0])

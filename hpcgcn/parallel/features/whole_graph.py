@@ -15,7 +15,7 @@ from hpcgcn.graph.data import Part
 from hpcgcn.mpi import large
 from hpcgcn.parallel.features.block_order import block_order
 from hpcgcn.parallel.features.layout import first_rows
-from hpcgcn.parallel.local_graph import Structure
+from hpcgcn.parallel.local_graph import Structure, sorted_entries, weight_sums
 from hpcgcn.parallel.needed import NeededRows, distances
 
 COUNTED_ENTRIES = 1 << 24            # looked at together: bounds the memory that it takes
@@ -58,7 +58,7 @@ class WholeGraph:
     ids: np.ndarray                  # (n_owned,) original ids
     matrix: Structure                # (n_nodes, n_nodes)
     matrix_t: Structure              # the same object if the graph is undirected
-    degree: np.ndarray               # (n_nodes,) in-degree, self loop included if there is one
+    degree: np.ndarray               # (n_nodes,) sums of weights, with the self loop if any
     windows: list                    # keep the shared memory alive
     n_entries: int                   # entries of this rank's own rows
 
@@ -118,22 +118,28 @@ def build_whole(comm, part: Part, self_loops: bool, n_hops: int | None = None,
     host = node.bcast(None if leaders is None else leaders.rank)
     hosts = comm.allgather(host)
 
-    indptr, indices = _with_loops(part, self_loops)
-    indptr, indices = _ordered(comm, part, indptr, indices, order, counts)
+    indptr, indices, weights = _with_loops(part, self_loops)
+    indptr, indices, weights = _ordered(comm, part, indptr, indices, weights, order, counts)
     # Rows of one distance after the other: those of all ranks together are filled in at a time.
     class_bounds = np.concatenate([[0], np.cumsum(counts[:, comm.rank])])
     entries = np.array(comm.allgather(np.diff(indptr[class_bounds]))).T
     lengths = SharedArray(comm, node, leaders, part.n_nodes, np.int64)
     columns = SharedArray(comm, node, leaders, int(entries.sum()), np.int32)
+    values = (None if weights is None
+              else SharedArray(comm, node, leaders, int(entries.sum()), np.float32))
     for distance, (start, stop) in enumerate(zip(class_bounds[:-1], class_bounds[1:])):
         lengths.fill(np.diff(indptr[start:stop + 1]), _bounds(counts, distance), hosts)
         columns.fill(indices[indptr[start]:indptr[stop]].astype(np.int32),
                      _bounds(entries, distance), hosts)
+        if values is not None and weights is not None:
+            values.fill(weights[indptr[start]:indptr[stop]], _bounds(entries, distance), hosts)
     whole_indptr = np.concatenate([[0], np.cumsum(lengths.array)])
-    matrix = Structure(whole_indptr, columns.array, part.n_nodes)
+    matrix = Structure(whole_indptr, columns.array, part.n_nodes,
+                       None if values is None else values.array)
     return WholeGraph(counts, needed, order, part.original_ids[order], matrix,
                       matrix.transposed() if part.directed else matrix,
-                      lengths.array.astype(np.float64), [lengths, columns], len(indices))
+                      weight_sums(whole_indptr, matrix.weights), [lengths, columns, values],
+                      len(indices))
 
 
 def _needed(comm, part: Part, n_hops: int | None, all_rows: bool) -> NeededRows:
@@ -149,17 +155,21 @@ def _bounds(counts: np.ndarray, distance: int) -> np.ndarray:
     return np.append(first, first[-1] + counts[distance, -1])
 
 
-def _with_loops(part: Part, self_loops: bool) -> tuple[np.ndarray, np.ndarray]:
+def _with_loops(part: Part,
+                self_loops: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """The part's rows, each with its own node as the last entry if asked for."""
+    weights = part.edge_weights
     if not self_loops:
-        return part.indptr, part.indices
+        return part.indptr, part.indices, weights
     start = int(part.offsets[part.rank])
     own = np.arange(start, start + part.n_owned)
-    return part.indptr + np.arange(part.n_owned + 1), np.insert(part.indices, part.indptr[1:], own)
+    return (part.indptr + np.arange(part.n_owned + 1),
+            np.insert(part.indices, part.indptr[1:], own),
+            None if weights is None else np.insert(weights, part.indptr[1:], 1))
 
 
-def _ordered(comm, part: Part, indptr, indices, order,
-             counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _ordered(comm, part: Part, indptr, indices, weights, order,
+             counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """The rows in each rank's order, with every node's new number; the entries of a row are
     sorted, so that those of the first columns come first."""
     numbers, first = np.empty(part.n_nodes, np.int64), first_rows(counts)
@@ -169,7 +179,8 @@ def _ordered(comm, part: Part, indptr, indices, order,
         shift = np.repeat(first[:, rank] - local_first, counts[:, rank])
         numbers[int(part.offsets[rank]) + of_rank] = np.arange(len(of_rank)) + shift
     new_indptr = take_indptr(indptr, order)
-    keys = numbers[indices[entry_positions(indptr, order, new_indptr)]]
+    positions = entry_positions(indptr, order, new_indptr)
+    keys = numbers[indices[positions]]
     keys += row_numbers(new_indptr) * part.n_nodes
-    keys.sort()
-    return new_indptr, keys % max(part.n_nodes, 1)
+    keys, weights = sorted_entries(keys, None if weights is None else weights[positions])
+    return new_indptr, keys % max(part.n_nodes, 1), weights

@@ -89,10 +89,12 @@ def host_part(groups: HostGroups, part: Part, config, self_loops: bool, n_hops: 
 def _gathered(groups: HostGroups, part: Part) -> Part:
     """The host's whole part, without features, on its first rank; elsewhere without rows."""
     comm = groups.within.comm
-    lengths = _on_first(comm, np.diff(part.indptr))
+    lengths, weights = _on_first(comm, np.diff(part.indptr)), part.edge_weights
     return replace(part, offsets=part.offsets[::groups.per_host], rank=groups.host,
                    indptr=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-                   indices=_on_first(comm, part.indices), features=_no_rows(part.features),
+                   indices=_on_first(comm, part.indices),
+                   edge_weights=None if weights is None else _on_first(comm, weights),
+                   features=_no_rows(part.features),
                    labels=_on_first(comm, part.labels), split=_on_first(comm, part.split),
                    original_ids=_on_first(comm, part.original_ids))
 
@@ -118,6 +120,7 @@ def _moved(groups: HostGroups, part: Part, graph: HostGraph, runs: np.ndarray) -
     moves = _Moves(groups, graph, runs)
     kept = {field.name: getattr(part, field.name) for field in fields(Part)}
     kept |= {"indptr": np.zeros(graph.n_owned + 1, np.int64), "indices": part.indices[:0],
+             "edge_weights": None,               # those of the host are in `graph`
              "features": moves.features(part.features), "labels": moves.rows(part.labels),
              "split": moves.rows(part.split), "original_ids": graph.ids}
     return HostPart(**kept, graph=graph)

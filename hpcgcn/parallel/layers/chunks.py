@@ -9,7 +9,7 @@ import numpy as np
 
 from hpcgcn import philox
 from hpcgcn.errors import ConfigError
-from hpcgcn.graph.csr import permuted_indices, take_indptr
+from hpcgcn.graph.csr import permuted_indices, permuted_values, take_indptr
 from hpcgcn.graph.data import Graph, Part, SparseRows
 from hpcgcn.graph.partition import (
     block_parts,
@@ -104,15 +104,19 @@ def partition_of_graph(graph: Graph, chunking: Chunking, partition: int, split_i
     Features without rows stay so.
     """
     mine = chunking.order[chunking.offsets[partition]:chunking.offsets[partition + 1]]
+    weights = graph.edge_weights
     if len(chunking.chunks) == 1:
         indices = np.concatenate([np.zeros(0, np.int32),
                                   *permuted_indices(graph.indptr, graph.indices, chunking.order)])
         indptr = take_indptr(graph.indptr, chunking.order)
+        if weights is not None:
+            weights = np.concatenate([np.zeros(0, np.float32), *permuted_values(
+                graph.indptr, graph.indices, chunking.order, weights)])
     else:
         inverse = np.empty(graph.n_nodes, np.int64)
         inverse[chunking.order] = np.arange(graph.n_nodes)
-        taken = SparseRows(graph.indptr, graph.indices, None, graph.n_nodes).take(mine)
-        indptr, indices = taken.indptr, inverse[taken.indices]
+        taken = SparseRows(graph.indptr, graph.indices, weights, graph.n_nodes).take(mine)
+        indptr, indices, weights = taken.indptr, inverse[taken.indices], taken.values
     features = graph.features
     if features.shape[0]:
         features = features.take(mine) if isinstance(features, SparseRows) else features[mine]
@@ -120,4 +124,4 @@ def partition_of_graph(graph: Graph, chunking: Chunking, partition: int, split_i
                 indices=indices, features=features, labels=graph.labels[mine],
                 split=graph.split[split_index][mine], original_ids=mine.astype(np.int64),
                 n_classes=graph.n_classes, directed=graph.directed,
-                chunks=chunking.chunks[partition].astype(np.int64))
+                chunks=chunking.chunks[partition].astype(np.int64), edge_weights=weights)

@@ -14,23 +14,13 @@ from hpcgcn.parallel.local_graph import LocalGraph, Structure
 def split(structure: Structure, row_chunk: np.ndarray,
           column_chunk: np.ndarray) -> tuple[Structure, Structure]:
     """(entries within a chunk, entries across chunks)."""
-    rows = row_numbers(structure.indptr)
-    within = row_chunk[rows] == column_chunk[structure.indices]
-
-    def entries(chosen: np.ndarray) -> Structure:
-        counts = np.bincount(rows[chosen], minlength=structure.n_rows)
-        indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        return Structure(indptr, structure.indices[chosen], structure.n_columns)
-
-    return entries(within), entries(~within)
+    within = row_chunk[row_numbers(structure.indptr)] == column_chunk[structure.indices]
+    return structure.chosen(within), structure.chosen(~within)
 
 
 def with_columns(structure: Structure, kept: np.ndarray) -> Structure:
     """Without the entries of all other columns; kept: (n_columns,) bool."""
-    chosen = kept[structure.indices]
-    running = np.concatenate([[0], np.cumsum(chosen)])
-    return Structure(running[structure.indptr].astype(np.int64), structure.indices[chosen],
-                     structure.n_columns)
+    return structure.chosen(kept[structure.indices])
 
 
 def count_entries(structure: Structure, row_chunk: np.ndarray, column_chunk: np.ndarray,
@@ -84,8 +74,8 @@ class ChunkedGraph:
         if factor != 1:
             row_scale = np.full(structure.n_rows, factor,
                                 self.backend.dtype) if row_scale is None else factor * row_scale
-        return self.backend.csr(structure.indptr, structure.indices, structure.n_columns, None,
-                                row_scale, column_scale)
+        return self.backend.csr(structure.indptr, structure.indices, structure.n_columns,
+                                structure.weights, row_scale, column_scale)
 
     def backward(self, block: int, exact: bool) -> list:
         """For gradients of the rows that a block of the model needs: the others have none."""

@@ -87,7 +87,8 @@ class _Choice:
     rows: np.ndarray                 # (n,) halo rows that are received
     destinations: np.ndarray         # (n_sums,) local rows that get a sum
     sums: Structure                  # (n_sums, halo rows of the peer)
-    row_edges: tuple[np.ndarray, np.ndarray]     # (halo row, local row) that rows serve
+    # (halo row, local row, weight or None) of the edges that rows serve
+    row_edges: tuple[np.ndarray, np.ndarray, np.ndarray | None]
     n_rows_only: int
 
 
@@ -127,10 +128,13 @@ def _make(local: LocalGraph, n_destinations: int, how: str) -> HopHalo:
 def _matrices(local: LocalGraph, entries: list, n_received: int) -> tuple[Structure, Structure]:
     """The receiver's matrix and its transpose; the local graph's own where all rows arrive."""
     nothing = np.zeros(0, np.int64)
-    rows, columns = (np.concatenate([nothing, *(both[k] for both in entries)]) for k in (0, 1))
+    rows, columns = (np.concatenate([nothing, *(of_peer[k] for of_peer in entries)])
+                     for k in (0, 1))
     if n_received == local.n_halo and len(rows) == len(local.outer.indices):
         return local.outer, local.outer_t        # sums would be fewer than the rows they replace
-    outer = Structure.of_entries(rows, columns, local.n_owned, n_received)
+    weights = None if local.outer.weights is None else np.concatenate(
+        [np.zeros(0, np.float32), *(of_peer[2] for of_peer in entries)])
+    outer = Structure.of_entries(rows, columns, local.n_owned, n_received, weights)
     return outer, outer.transposed()
 
 
@@ -140,6 +144,7 @@ class _Offer:
 
     source: np.ndarray               # (n_edges,) halo rows of the peer, counted from its first
     local_row: np.ndarray            # (n_edges,) rows that read them
+    weights: np.ndarray | None       # (n_edges,); None: all are 1
     is_row: np.ndarray               # (halo rows of the peer,) bool: is it needed?
     covers: np.ndarray | None        # the same of the cover; None: it is no smaller
     saved: int = 0                   # rows
@@ -155,8 +160,10 @@ def _offer(local: LocalGraph, neighbour: Neighbour, n_destinations: int, how: st
     needed = indices[entries] < n_destinations
     source = np.repeat(np.arange(last - first, dtype=np.int32), np.diff(indptr[first:last + 1]))
     source, local_row = source[needed], indices[entries][needed]
+    weights = local.outer_t.weights
+    weights = None if weights is None else weights[entries][needed]
     lengths = np.bincount(source, minlength=last - first)
-    offer = _Offer(source, local_row, lengths > 0, None)
+    offer = _Offer(source, local_row, weights, lengths > 0, None)
     if how == "rows" or not len(source):
         return offer
     destinations, place = np.unique(local_row, return_inverse=True)
@@ -191,26 +198,36 @@ def _choose(offer: _Offer, sums: bool) -> _Choice:
     is_row = offer.covers if sums and offer.covers is not None else offer.is_row
     by_row = is_row[offer.source]
     destinations, place = np.unique(offer.local_row[~by_row], return_inverse=True)
+    sum_weights, row_weights = ((None, None) if offer.weights is None
+                                else (offer.weights[~by_row], offer.weights[by_row]))
     structure = Structure.of_entries(place, offer.source[~by_row], len(destinations),
-                                     len(offer.is_row))
+                                     len(offer.is_row), sum_weights)
     return _Choice(np.flatnonzero(is_row), destinations, structure,
-                   (offer.source[by_row], offer.local_row[by_row]), int(offer.is_row.sum()))
+                   (offer.source[by_row], offer.local_row[by_row], row_weights),
+                   int(offer.is_row.sum()))
 
 
-def _received_entries(choice: _Choice, first: int) -> tuple[np.ndarray, np.ndarray]:
-    """(local row, column) of the receiver's matrix, for what a peer sends."""
-    source, local_row = choice.row_edges
+def _received_entries(choice: _Choice, first: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(local row, column, weight) of the receiver's matrix, for what a peer sends; who makes a sum
+    has weighted it."""
+    source, local_row, weights = choice.row_edges
     n_rows, n_sums = len(choice.rows), len(choice.destinations)
-    return (np.concatenate([local_row, choice.destinations]).astype(np.int64),
-            np.concatenate([first + np.searchsorted(choice.rows, source),
-                            first + n_rows + np.arange(n_sums)]))
+    rows = np.concatenate([local_row, choice.destinations]).astype(np.int64)
+    used = np.ones(len(rows), np.float32)
+    if weights is not None:
+        used[:len(weights)] = weights
+    return rows, np.concatenate([first + np.searchsorted(choice.rows, source),
+                                 first + n_rows + np.arange(n_sums)]), used
 
 
 # -- telling the sender ----------------------------------------------------------------------------
 def _encode(local: LocalGraph, choice: _Choice) -> np.ndarray:
     sizes = [len(choice.rows), len(choice.destinations)]
+    weights = choice.sums.weights
+    bits = [] if weights is None else [weights.view(np.int32)]       # of whole numbers, all of it
     return np.concatenate([sizes, choice.rows, local.ids[choice.destinations],
-                           np.diff(choice.sums.indptr), choice.sums.indices]).astype(np.int64)
+                           np.diff(choice.sums.indptr), choice.sums.indices,
+                           *bits]).astype(np.int64)
 
 
 def _tell(local: LocalGraph, orders: list[np.ndarray]) -> list[np.ndarray]:
@@ -228,10 +245,12 @@ def _decode(local: LocalGraph, neighbour: Neighbour,
             order: np.ndarray) -> tuple[np.ndarray, Structure, np.ndarray]:
     """(rows to send, sums to make, the global ids of the rows that these are for)."""
     n_rows, n_sums = order[:2]
-    rows, ids, lengths, sources = np.split(order[2:], np.cumsum([n_rows, n_sums, n_sums]))
+    rows, ids, lengths, entries = np.split(order[2:], np.cumsum([n_rows, n_sums, n_sums]))
     indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    sources, bits = np.split(entries, [indptr[-1]])
+    weights = None if local.outer.weights is None else bits.astype(np.int32).view(np.float32)
     return (neighbour.send_rows[rows],
-            Structure(indptr, neighbour.send_rows[sources], local.n_owned), ids)
+            Structure(indptr, neighbour.send_rows[sources], local.n_owned, weights), ids)
 
 
 def _names(sums: Structure, ids: np.ndarray, source_ids: np.ndarray) -> np.ndarray:

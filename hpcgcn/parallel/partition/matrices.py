@@ -27,8 +27,8 @@ class PartitionedMatrices:
 
     def matrix(self, structure: Structure, row_scale, column_scale, row_ends=None):
         """A structure with scales, on the backend."""
-        return self.backend.csr(structure.indptr, structure.indices, structure.n_columns, None,
-                                row_scale, column_scale, row_ends)
+        return self.backend.csr(structure.indptr, structure.indices, structure.n_columns,
+                                structure.weights, row_scale, column_scale, row_ends)
 
     def blocks(self, n_rows: int, boundary: bool, width: int) -> list[Rows]:
         """Blocks of interior or boundary rows among the first rows."""
@@ -105,8 +105,11 @@ class HaloMatrices:
             place.append(np.repeat(np.arange(first, neighbour.sent.stop),
                                    np.diff(neighbour.sums.indptr)))
             rows.append(neighbour.sums.indices)
+        weights = None if self.plan.outer.weights is None else np.concatenate(
+            [neighbour.sums.weights for neighbour in self.plan.neighbours])
         summed, row = np.unique(np.concatenate(rows), return_inverse=True)
-        structure = Structure.of_entries(row, np.concatenate(place), len(summed), self.plan.n_sent)
+        structure = Structure.of_entries(row, np.concatenate(place), len(summed),
+                                         self.plan.n_sent, weights)
         scale = None if self.matrices.columns is None else self.matrices.columns[summed]
         return (self.backend.from_host(summed.astype(np.int32)),
                 self.matrices.matrix(structure, scale, None))

@@ -42,8 +42,8 @@ class WholeAggregations(Aggregations):
         self.scales = scales(model.shape.normalisation, local.degree, local.halo_degree,
                              backend.dtype)
         rows, columns, _ = self.scales
-        self.matrix = backend.csr(local.inner.indptr, local.inner.indices, local.n_owned, None,
-                                  rows, columns)
+        self.matrix = backend.csr(local.inner.indptr, local.inner.indices, local.n_owned,
+                                  local.inner.weights, rows, columns)
         self.reuse, self.stores = reuse(self.matrix), GatherStores(backend, precision)
         self._transposes: dict[int, object] = {}
         self.forward = [self._forward(hop, self.n_needed(hop.number)) for hop in model.hops]
@@ -84,6 +84,6 @@ class WholeAggregations(Aggregations):
         if n_first not in self._transposes:
             (rows, columns, _), inner_t = self.scales, self.local.inner_t
             self._transposes[n_first] = self.backend.csr(
-                inner_t.indptr, inner_t.indices, self.local.n_owned, None, columns, rows,
+                inner_t.indptr, inner_t.indices, self.local.n_owned, inner_t.weights, columns, rows,
                 self.local.column_ends(n_first))
         return self._transposes[n_first]
