@@ -135,23 +135,23 @@ def _end_columns(table: Table, options: ReadOptions, headed: bool) -> tuple[int,
     return source, target
 
 
-def _weight_column(table: Table, options: ReadOptions, ends: tuple[int, int],
+def _weight_column(table: Table, options: ReadOptions, end_columns: tuple[int, int],
                    headed: bool) -> list[int]:
     """The column of edge weights, if there is one: the one that is asked for, or one whose name
     says so."""
     names = table.first if headed else [str(k + 1) for k in range(table.n_columns)]
-    wanted = options.weight_column
+    asked_for = options.weight_column
     if not options.weights:
         return []
-    if wanted is None:
+    if asked_for is None:
         lower = [name.lower() for name in names] if headed else []
         return [lower.index(name) for name in _WEIGHTS if name in lower
-                and lower.index(name) not in ends][:1]
-    if wanted not in names or names.index(wanted) in ends:
-        others = [name for k, name in enumerate(names) if k not in ends]
-        raise bad(table.path, table.first_line, f"no column of weights {wanted!r}",
+                and lower.index(name) not in end_columns][:1]
+    if asked_for not in names or names.index(asked_for) in end_columns:
+        others = [name for k, name in enumerate(names) if k not in end_columns]
+        raise bad(table.path, table.first_line, f"no column of weights {asked_for!r}",
                   f"one of {', '.join(others)[:200]}" if others else "a third column")
-    return [names.index(wanted)]
+    return [names.index(asked_for)]
 
 
 def _unused_columns(table: Table, columns: tuple[int, ...], headed: bool) -> list[str]:

@@ -78,8 +78,8 @@ def csr_edges(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | Non
     for block in row_blocks(indptr):
         block_indptr = indptr[block.start:block.stop + 1]
         first, last = int(block_indptr[0]), int(block_indptr[-1])
-        ends = indices[first:last], row_numbers(block_indptr, block.start)
-        yield (*(ends[::-1] if turned else ends),
+        pair = indices[first:last], row_numbers(block_indptr, block.start)
+        yield (*(pair[::-1] if turned else pair),
                *(() if weights is None else (weights[first:last],)))
 
 

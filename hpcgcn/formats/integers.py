@@ -31,7 +31,7 @@ def numbered_lines(table: Table, columns: tuple[int, ...], skip_first: bool, n_n
                    first_id: int = 0) -> LineBlocks:
     """The same edges with the numbers of their lines: (lines, sources, targets), and weights where
     there is a column of them."""
-    ends = columns[:2]
+    end_columns = columns[:2]
     limit = (MOST_NODES if n_nodes is None else n_nodes) + first_id
     for first, chunk in table.chunks(skip_first):
         numbers = parse_integers(chunk, table.separator, table.n_columns)
@@ -41,7 +41,7 @@ def numbered_lines(table: Table, columns: tuple[int, ...], skip_first: bool, n_n
             weights = [values] if len(columns) > 2 else []
         else:
             weights = [numbers[:, column].astype(np.float32) for column in columns[2:]]
-            numbers, lines = numbers[:, ends], np.arange(first, first + len(numbers))
+            numbers, lines = numbers[:, end_columns], np.arange(first, first + len(numbers))
         if len(numbers) and (numbers.min() < first_id or numbers.max() >= limit):
             row = int(np.flatnonzero(((numbers < first_id) | (numbers >= limit)).any(axis=1))[0])
             wrong = [int(n) for n in numbers[row] if not first_id <= n < limit][0]

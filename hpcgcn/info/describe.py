@@ -87,6 +87,6 @@ def _edge_weights(file: h5py.File) -> dict:
 
 
 # What is counted for each kind of file: functions of the open file that return facts.
-_GRAPH = (_degrees, _edge_weights, degree_histogram, component_sizes, _labels, homophily, split_by_class,
-          _training_nodes)
+_GRAPH = (_degrees, _edge_weights, degree_histogram, component_sizes, _labels, homophily,
+          split_by_class, _training_nodes)
 CONTENTS = {"graph": _GRAPH, "partition": (*_GRAPH, _parts)}

@@ -1,10 +1,11 @@
 """Graph and partition files: what is written is read again, and what is damaged is noticed."""
 
+import h5py
 import numpy as np
 import pytest
-from graphs import assert_same, dense, random_graph, varieties
+from graphs import assert_same, dense, random_graph, varieties, with_weights
 
-from hpcgcn.errors import ConfigError, FileError, GraphError
+from hpcgcn.errors import ConfigError, FileError, GraphError, HpcgcnError
 from hpcgcn.files import datasets
 from hpcgcn.graph import checks, csr
 from hpcgcn.graph.data import SparseRows
