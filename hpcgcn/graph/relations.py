@@ -27,6 +27,8 @@ def graph_relations(file: h5py.File, facts: dict) -> Iterator[str]:
     held = {"multilabel": labels.ndim == 2, "sparse_features": sparse,
             "feature_dtype": "float32" if sparse else features.dtype.name,
             "n_features": int(features.attrs["n_columns"]) if sparse else features.shape[1]}
+    if facts["version"] > 1 and "weighted" not in facts:
+        yield "the attribute weighted is missing, expected a boolean"
     if facts.get("weighted", False) != ("edge_weights" in file):
         yield (f"the header says weighted = {facts.get('weighted', False)}, but /edge_weights is "
                f"{'there' if 'edge_weights' in file else 'missing'}")
