@@ -121,6 +121,8 @@ def _checked_header(where: str, stream, n_bytes: int) -> tuple[tuple, np.dtype, 
     try:
         shape, fortran, dtype = _header(stream)
         n_items = math.prod(shape)
+        if not all(type(n) is int for n in shape):  # True passes NumPy's own check
+            raise TypeError(f"shape {shape}")
     except Exception as error:  # noqa: BLE001
         # NumPy parses headers as Python, and a crafted one can make that fail in any way
         raise FileError(

@@ -228,7 +228,11 @@ def _is_plain(name: int | str | bytes) -> bool:
     """Can a name be a line, or a cell of a table, and be shown on a terminal?"""
     try:
         name = name.decode() if isinstance(name, bytes) else name
-    except UnicodeDecodeError:
+        if isinstance(name, str):
+            # half a surrogate pair has no bytes; NumPy also holds code points beyond Unicode,
+            # whose bytes are no text
+            name.encode().decode()
+    except UnicodeError:
         return False
     return not isinstance(name, str) or not (CONTROL.search(name) or "\r" in name)
 

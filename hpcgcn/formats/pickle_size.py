@@ -36,8 +36,8 @@ class _Value:
 
 def check_pickle(data: bytes | BinaryIO, n_bytes: int, opcodes: frozenset[str] | None = None):
     """Raise UnpicklingError or ValueError for a pickle that is no program of the pickle machine,
-    uses another opcode than these, or describes values that are far larger than its n_bytes, or
-    deeper than anybody's data. A stream is left at the end of it."""
+    uses another opcode than these, asks for `bytearray`, or describes values that are far larger
+    than its n_bytes, or deeper than anybody's data. A stream is left at the end of it."""
     stack: list = []
     memo: dict[int, _Value] = {}
     mark = object()
@@ -45,6 +45,9 @@ def check_pickle(data: bytes | BinaryIO, n_bytes: int, opcodes: frozenset[str] |
         name, position = opcode.name, at or 0        # bytes and files have positions
         if opcodes is not None and name not in opcodes:
             raise pickle.UnpicklingError(f"it uses {name} at byte {position}")
+        # Called with a number, it takes as many bytes; torch allows it, and no tensor needs it.
+        if isinstance(argument, str) and argument.split(" ")[-1] == "bytearray":
+            raise pickle.UnpicklingError(f"it asks for bytearray at byte {position}")
         # The unpickler's memory grows with the largest of these numbers.
         if name in _MEMO_WRITES and argument is not None and int(argument) > n_bytes:
             raise pickle.UnpicklingError(

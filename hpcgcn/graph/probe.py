@@ -10,9 +10,9 @@ import signal
 import warnings
 from collections.abc import Callable
 
-CPU_SECONDS = 2
-WALL_SECONDS = 120             # disks may be slow, loops are not
-MEMORY_BYTES = 1 << 28         # on top of what the process has already
+CPU_SECONDS = 1               # the structure of sound files takes milliseconds
+WALL_SECONDS = 120            # disks may be slow, loops are not
+MEMORY_BYTES = 1 << 28        # on top of what the process has already
 _FATAL = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL,
           signal.SIGALRM, signal.SIGXCPU)
 

@@ -22,6 +22,7 @@ class Attribute:
     type: str
     least: float | None = None
     required: bool = True
+    most: float | None = None
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class Group:
 _NUMBERS = ("float16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32",
             "int64", "uint64")
 _PARAMETERS = ("float32", "float64")
+_COUNT = Attribute("int", 0, most=2**53)  # of epochs or steps: one more is a number, too
 _NODE_NAMES = Array(("int64", "bytes"), ("n_nodes",), required=False)
 
 _HEADER = {"format": Attribute("string"), "version": Attribute("int"), "uuid": Attribute("string"),
@@ -100,11 +102,11 @@ SCHEMAS = {
                     "rate_state": Array(("float64",), ("n_rates",)),
                     "best_parameters": Array(_PARAMETERS, ("n_parameters",), required=False),
                     "layout": Group(others=Array(("int64",), ("*",)))},
-                   {**_HEADER, "epoch": Attribute("int", 0), "step": Attribute("int", 0),
+                   {**_HEADER, "epoch": _COUNT, "step": _COUNT,
                     "n_ranks": Attribute("int", 1), "multilabel": Attribute("bool", required=False),
-                    "best_epoch": Attribute("int", 0),
+                    "best_epoch": _COUNT,
                     "best_val": Attribute("float"), "best_test": Attribute("float")}),
-    "exchange": Group({}, {**_HEADER, "epoch": Attribute("int", 0)},
+    "exchange": Group({}, {**_HEADER, "epoch": _COUNT},
                       others=(_EXCHANGE_STATE, _CHUNK_HISTORY)),
     "predictions": Group({"classes": (Array(("int32",), ("n_nodes",), required=False),
                                       Array(("uint8",), ("n_nodes", "width"), required=False)),

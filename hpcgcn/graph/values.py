@@ -18,8 +18,9 @@ _WORDS = {"int": "an integer", "float": "a floating-point number", "bool": "a bo
 
 def expected(attribute: Attribute) -> str:
     """What the attribute must be, in words."""
-    return _WORDS[attribute.type] + (f" of at least {attribute.least}"
-                                     if attribute.least is not None else "")
+    least = f" of at least {attribute.least}" if attribute.least is not None else ""
+    return _WORDS[attribute.type] + least + (f" and at most {attribute.most}"
+                                             if attribute.most is not None else "")
 
 
 def read_attribute(item: h5py.Group | h5py.Dataset, name: str, attribute: Attribute):
@@ -33,6 +34,8 @@ def read_attribute(item: h5py.Group | h5py.Dataset, name: str, attribute: Attrib
     if not fits:
         raise Unfit(f"a value of type {type(value).__name__}")
     if attribute.least is not None and value < attribute.least:
+        raise Unfit(str(value))
+    if attribute.most is not None and value > attribute.most:
         raise Unfit(str(value))
     return value
 

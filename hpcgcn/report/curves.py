@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from hpcgcn.report import scales
@@ -122,7 +123,8 @@ def _choose_y(row: list[Chart]):
     if row[0].metric.percent:
         y_range, log = _score_range(row[0].lines), False
     else:
-        log = min(values) > 0 and max(values) / min(values) > 20
+        # a range that floats can hold: the margins must not end at 0 or at infinity
+        log = min(values) > 1e-300 and 20 < max(values) / min(values) < math.inf
         y_range = _log_range(values) if log else scales.padded(values)
     for chart in row:
         chart.y_range, chart.log_y = y_range, log

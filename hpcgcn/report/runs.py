@@ -6,9 +6,7 @@ import contextlib
 import csv
 import hashlib
 import io
-import math
 import os
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +18,7 @@ from hpcgcn.files.marker import read_marker
 
 NEEDED = ("epoch", "loss", "seconds")
 SCORES = ("train", "val", "test")
+_LARGEST = 1e300                         # whose sums and margins are finite, too
 PHASES = ("compute", "pack", "unpack", "wait", "allreduce")
 
 
@@ -111,7 +110,7 @@ def is_number(value) -> bool:
     Damaged files hold integers beyond every float, which `math.isfinite` cannot take.
     """
     return (isinstance(value, (int, float)) and not isinstance(value, bool)
-            and abs(value) <= sys.float_info.max)
+            and abs(value) <= _LARGEST)
 
 
 def read_runs(paths: list[str], skipped: list[str] | None = None) -> list[Run]:
@@ -228,7 +227,7 @@ def _number(text: str | None) -> float | None:
         value = float(text or "")
     except ValueError:
         return None
-    return value if math.isfinite(value) else None
+    return value if abs(value) <= _LARGEST else None
 
 
 def _read_config(path: str, notes: list[str]) -> dict:

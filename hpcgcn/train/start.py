@@ -13,7 +13,7 @@ import zlib
 from dataclasses import dataclass, field
 
 from hpcgcn.config import Config, read_toml, to_toml
-from hpcgcn.errors import CheckpointError, ConfigError, FileError
+from hpcgcn.errors import CheckpointError, ConfigError, FileError, printable
 from hpcgcn.files.marker import MARKER, has_marker, read_marker
 from hpcgcn.graph.data import Graph
 from hpcgcn.graph.header import header
@@ -179,7 +179,7 @@ def changed_settings(folder: RunFolder, config: Config, used: bool = True) -> li
     except ConfigError as error:
         return [f"which settings have changed since the last start is not known: {error}"]
     now = tomllib.loads(to_toml(config))
-    changed = [f"{key} {before[key]} -> {value}" for key, value in now.items()
+    changed = [f"{key} {printable(before[key], 100)} -> {value}" for key, value in now.items()
                if key in before and key not in BOOKKEEPING and before[key] != value]
     what = "changed since the last start" if used else "not used, as the run is finished"
     return [f"{what}: {', '.join(changed)}"] if changed else []

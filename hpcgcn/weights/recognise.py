@@ -262,7 +262,8 @@ def _ours(where: str, tensors: dict, linear_layers: int) -> Found:
 def _linear_counts(tensors: dict, layers: int, noted: int) -> list[int]:
     """How many layers may be plain linear: as the file notes, or as many as lack a weight that
     others have."""
-    parts = Counter(name.split(".")[1] for name in tensors if name.startswith("conv"))
+    parts = Counter(name.split(".")[1] for name in tensors
+                    if name.startswith("conv") and "." in name)
     return [n for n in dict.fromkeys([noted, *(layers - count for count in parts.values())])
             if 0 <= n < layers]
 
