@@ -219,6 +219,18 @@ def test_damaged_companions_become_notes(tmp_path):
     assert huge not in page([read_run(path)])
 
 
+@pytest.mark.parametrize("loss", ["5e-324", "1e-310", "1e308", "-1.7e308"])
+def test_losses_at_the_ends_of_floats_are_drawn(tmp_path, loss):
+    path = make_run(tmp_path / "tiny")
+    metrics = tmp_path / "tiny" / "metrics.csv"
+    lines = metrics.read_text().splitlines()
+    column = lines[0].split(",").index("loss")
+    cells = lines[2].split(",")
+    cells[column] = loss
+    metrics.write_text("\n".join([*lines[:2], ",".join(cells), *lines[3:], ""]))
+    assert "<svg" in page([read_run(path)])
+
+
 def test_labels_tell_runs_of_the_same_name_apart(tmp_path):
     paths = [make_run(tmp_path / "x" / "run"), make_run(tmp_path / "y" / "run")]
     assert [run.label for run in read_runs(paths)] == [os.path.join("x", "run"),

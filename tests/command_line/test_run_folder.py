@@ -193,6 +193,14 @@ def test_a_partition_of_the_same_graph_goes_on(here):
     assert train("one.h5", *SHORT, "--epochs", "6", "--resume", "auto") == 0
 
 
+def test_old_settings_do_not_steer_the_terminal(here, caplog):
+    settings = here / "runs" / "a" / "config.toml"
+    settings.write_text(settings.read_text().replace("lr = 0.01", 'lr = "\\u001b[2J"'))
+    assert train("g.h5", *SHORT, "--epochs", "6", "--resume", "auto") == 0
+    line = next(line for line in caplog.messages if "changed since the last start" in line)
+    assert "[2J" in line and "\x1b" not in line
+
+
 def test_changed_settings_are_named(here, caplog):
     assert train("g.h5", *SHORT, "--epochs", "6", "--lr", "0.02", "--dropout", "0.1", "--resume",
                  "auto") == 0

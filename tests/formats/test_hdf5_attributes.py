@@ -123,6 +123,17 @@ def test_headers_that_do_not_fit(kind, name, value, sound, tmp_path, capsys):
         assert_refused(kind, path, capsys, name)
 
 
+@pytest.mark.parametrize("name", ["epoch", "step", "best_epoch"])
+@pytest.mark.parametrize("value", [2**53 + 1, 2**63, -1])
+def test_counts_beyond_every_epoch(name, value, sound, tmp_path, capsys):
+    path = placed("model", sound, tmp_path)
+    with h5py.File(path, "r+") as file:
+        file.attrs[name] = np.uint64(value) if value > 0 else np.int64(value)
+    assert main(["info", str(path)]) == 2
+    assert name in capsys.readouterr().out
+    assert_refused("model", path, capsys, name)
+
+
 def test_extra_that_is_no_object(sound, tmp_path, capsys):
     for number, text in enumerate(
         [b"7", b"{", b"\xff", DEEP.encode(), b'{"class_names": 7}', b'{"class_names": [1, 2]}']

@@ -195,6 +195,10 @@ def test_headers_that_lie(tmp_path):
             archive["objects"]
         with pytest.raises(FileError, match="no array 'indices'"):
             archive["indices"]
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("indptr.npy", npy_header((True, 3)) + bytes(24))
+    with Archive(path) as archive, pytest.raises(FileError, match="True, 3"):
+        archive["indptr"]
 
 
 def test_a_zip_directory_that_lies(tmp_path):
@@ -318,6 +322,24 @@ def test_arrays_that_mean_nothing(tmp_path, capsys, name, change, words):
     np.savez(path, **{**arrays, name: change(arrays.get(name))})
     message = refused(tmp_path, capsys, path)
     assert words in message and str(path) in message
+
+
+def test_a_torch_file_that_asks_for_bytes(tmp_path, capsys):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    pytest.importorskip("torch_geometric", reason="PyG is not installed")
+    torch.save({"edge_index": Attack(bytearray, 1 << 31)}, tmp_path / "d.pt")
+    assert "it asks for bytearray" in refused(tmp_path, capsys, tmp_path / "d.pt")
+
+
+@pytest.mark.parametrize("letter", [0x110000, 0x04000034, 0xffffffff, 0xd800])
+def test_names_beyond_unicode(tmp_path, capsys, letter):
+    path = sound(tmp_path, "npz")
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    names = np.array([f"node-{k}" for k in range(len(arrays["y"]))])
+    names.view(np.uint32)[2] = letter
+    np.savez(path, **arrays, node_names=names)
+    assert "UTF-8" in refused(tmp_path, capsys, path)
 
 
 def test_torch_files_larger_than_they_are(tmp_path, capsys, monkeypatch):

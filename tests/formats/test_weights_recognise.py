@@ -185,6 +185,13 @@ def test_what_is_not_clear_is_refused(tensors, words):
     assert "expected" in str(caught.value)
 
 
+def test_our_names_without_their_part():
+    tensors = {"conv1.weight": np.ones((5, 4)), "conv1.weight_self": np.ones((5, 4)),
+               "conv2": np.ones((4, 3))}
+    with pytest.raises(FileError, match="expected"):
+        from_theirs("w.safetensors", tensors, framework="hpcgcn")
+
+
 def test_names_of_dgl_tutorials():
     found = from_theirs("w", plain((5, 8), (8, 3), bias=False))
     assert (found.framework, found.shape.model,
