@@ -1,7 +1,7 @@
 """Faults in real training jobs: each job must end in time, say who and why, leave sound
 checkpoints, and go on when restarted.
 
-    sudo --preserve-env=PATH python benchmarks/faults.py                       200 faults
+    sudo --preserve-env=PATH python benchmarks/faults.py -n 1000 --seed 1      those of the page
     sudo --preserve-env=PATH python benchmarks/faults.py -n 20 --kinds stopped "disk full" --seed 7
 
 Kind, strategy, rank and moment (start-up, an epoch, the writing of a checkpoint) are drawn by seed.
@@ -20,7 +20,6 @@ import hashlib
 import json
 import os
 import pathlib
-import random
 import shutil
 import subprocess
 import sys
@@ -29,13 +28,12 @@ import threading
 import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import faults_job
-from common import markdown_table, write_results
+from faults_draw import METHODS, OWN_PARTS, Fault, draw
 from faults_job import (
     EPOCHS,
-    STALL_SECONDS,
     Job,
     broken_checkpoints,
     choices,
@@ -43,63 +41,16 @@ from faults_job import (
     hpcgcn,
     n_checkpoints,
 )
-from faults_kinds import CRAWL, KINDS, RETRIES, can_limit_memory
+from faults_kinds import KINDS, can_limit_memory
+from faults_page import BOUND_SECONDS, START_BOUND_SECONDS, page, tell
 from methods import idle_sleep
 
 sys.path.insert(0, str(faults_job.ROOT / "jobs" / "lab"))
 import contained
 
-METHODS = ("overlap", "pipegcn-gf", "sylvie-a", "varco", "mixgcn", "mixgcn-moa", "gnnpipe",
-           "gnnpipe-hybrid")
-OWN_RANKS = {"gnnpipe-hybrid": [4]}      # two stages of two
-# on a partition file; the others read the graph
-OWN_PARTS = ("overlap", "pipegcn-gf", "sylvie-a", "varco", "mixgcn")
-# seconds after the moment, at most
-DELAYS = {"launch": 1.0, "start": 1.5, "epoch": 0.05, "checkpoint": 0.004}
-BOUND_SECONDS = STALL_SECONDS + 30  # from the fault to the end of the job; the machine may be busy
-# while ranks read and set up, they have more patience with each other
-START_BOUND_SECONDS = 10 * STALL_SECONDS + 30
 RESUME_SECONDS = 120
 ATTEMPTS = 10                            # a fault that comes after the job's end is drawn again
 INSIDE = "HPCGCN_FAULTS_INSIDE"
-
-
-@dataclass(frozen=True)
-class Fault:
-    """One fault, all of it drawn by seed."""
-
-    number: int
-    kind: str
-    variant: str
-    n_ranks: int
-    rank: int
-    on_hosts: bool
-    method: str
-    moment: str                          # launch (MPI has not started), start, epoch or checkpoint
-    after: int                           # epochs
-    delay: float                         # seconds after that
-    again: bool                          # does it meet a restart, rather than the first start?
-    left_bytes: int                      # on a full disk
-    share: float                         # of a file that is cut short
-
-
-def draw(args: argparse.Namespace, number: int, attempt: int) -> Fault:
-    """Fault `number` of a seed.
-
-    All kinds come equally often, in an order of their own in every round.
-    """
-    kinds = args.kinds
-    order = random.Random(f"{args.seed} {number // len(kinds)}").sample(kinds, len(kinds))
-    kind, rng = order[number % len(kinds)], random.Random(f"{args.seed} {number} {attempt}")
-    method = rng.choice(args.methods)
-    n_ranks = rng.choice(OWN_RANKS.get(method, args.ranks))
-    moment = rng.choice(KINDS[kind].moments)
-    again = moment == "start" and rng.random() < 0.5
-    return Fault(number, kind, rng.choice(KINDS[kind].variants), n_ranks, rng.randrange(n_ranks),
-                 KINDS[kind].on_hosts(rng), method, moment,
-                 rng.randrange(1, int(EPOCHS * KINDS[kind].latest)),
-                 rng.uniform(0, DELAYS[moment]), again,
-                 rng.choice((0, 0, 4096, 20_000, 60_000)), rng.uniform(0.001, 0.95))
 
 
 class Missed(Exception):
@@ -335,56 +286,6 @@ def inject_all(args: argparse.Namespace) -> list[dict]:
             file.flush()
             tell(record, len(found), args.n)
     return [found[number] for number in sorted(found)]
-
-
-def tell(record: dict, done: int, total: int):
-    network = "on hosts" if record["on_hosts"] else "in memory"
-    where = f"rank {record['rank']} of {record['n_ranks']} {network}, {record['method']}"
-    what = f"{record['kind']} {record['variant']}".strip()
-    when = f"{record['moment']} {'again ' if record['again'] else ''}({record['after']} epochs)"
-    print(f"{done}/{total} #{record['number']} {what}, {when}, {where}: end after "
-          f"{record['seconds']:.1f} s, "
-          + ("; ".join(record["problems"]) if record["problems"] else "resumed"), flush=True)
-
-
-def page(args: argparse.Namespace, records: list[dict]):
-    """benchmarks/results/faults.md."""
-    rows = []
-    for name in [*args.kinds, "all"]:
-        these = [r for r in records if name in (r["kind"], "all")]
-        rows.append([name, len(these), sum(r["ended"] for r in these),
-                     sum(r["broken"] for r in these), sum(r["resumed"] for r in these),
-                     f"{max((r['seconds'] for r in these), default=0):.1f}",
-                     sum(bool(r.get("earlier")) for r in these)])
-    table = markdown_table(["kind", "faults", "clean ends", "broken checkpoints",
-                            "resumed bit for bit", "longest, s", "repeated"], rows)
-    by_moment = {m: sum(r["moment"] == m for r in records) for m in DELAYS}
-    methods = ", ".join(f"{name} {sum(r['method'] == name for r in records)}"
-                        for name in args.methods)
-    text = (f"Kind, strategy, rank and moment are drawn by seed (faults per method: {methods}): "
-            f"{by_moment['launch'] + by_moment['start']} faults strike during start-up, "
-            f"{by_moment['epoch']} during an epoch, {by_moment['checkpoint']} while a checkpoint "
-            f"is written; {sum(r['on_hosts'] for r in records)} in jobs over TCP between lab "
-            f"hosts, the others in shared memory. A clean end: within {BOUND_SECONDS} s, or "
-            f"{START_BOUND_SECONDS} s during start-up (`--stall-timeout {STALL_SECONDS}`), with "
-            "a message that names rank and host; no process, temporary file or shared memory is "
-            "left (a launcher that is killed leaves its own session folder). Longest: from the "
-            "fault to the end.")
-    notes = (f"Hosts whose link is cut have tcp_retries2 at {RETRIES}: with Linux's default, "
-             "mpirun takes about 7 minutes to give up a host after the ranks have ended the job; "
-             "and it returns 0 then (Open MPI 5.0.11). If a rank is stopped so early that its "
-             "watcher does not run yet, a rank that waits for it is named and ended. A link at a "
-             f"crawl carries {CRAWL}: what the launcher tells its hosts at the end passes it, too, "
-             "and small messages get through in less than the stall limit for a while: the end "
-             f"may take {KINDS['link at a crawl'].more_seconds} s more.")
-    went_wrong = [f"- {r['kind']}: {problem.strip().splitlines()[-1]}" for r in records
-                  for problem in r.get("earlier", [])]
-    if went_wrong:
-        notes += "\n\nWhat went wrong before it was repeated:\n\n" + "\n".join(went_wrong)
-    command = f"python benchmarks/faults.py -n {args.n} --seed {args.seed}"
-    columns = ("kind", "faults", "clean_ends", "broken", "resumed", "longest_seconds", "repeated")
-    write_results("faults", "Faults in training jobs", command, [table, text, notes],
-                  {"kinds": [dict(zip(columns, row)) for row in rows]})
 
 
 def main(argv: list[str]) -> int:
