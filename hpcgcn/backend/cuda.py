@@ -11,9 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from hpcgcn import philox
 from hpcgcn.backend import cuda_aware, cuda_device, cuda_sparse
 from hpcgcn.backend.base import Backend
+from hpcgcn.backend.cuda_arguments import (
+    DeviceSum,
+    backward_shape,
+    dropout_arguments,
+    key_arguments,
+    vectors,
+)
 from hpcgcn.backend.cuda_kernels import (
     BLOCK,
     C_NAMES,
@@ -29,12 +35,10 @@ from hpcgcn.backend.cuda_kernels import (
 from hpcgcn.backend.cuda_messages import CudaMessage
 from hpcgcn.backend.cuda_nccl import Nccl
 from hpcgcn.backend.cuda_uploads import Uploads
-from hpcgcn.errors import BackendError
 
 log = logging.getLogger(__name__)
 
 MAX_PARTS = 512  # partial results of a reduction: fixed, so that sums do not depend on the device
-SHARED_BYTES = 49152              # what every device gives a block without asking
 
 
 class CudaBackend(Backend):
@@ -75,18 +79,7 @@ class CudaBackend(Backend):
         if self._transport == "nccl":
             self._nccl = Nccl(self.cupy, comm, job_rank, self.compute, self.communication)
         elif self._mpi != "staged":
-            self._choose_messages(comm)
-
-    def _choose_messages(self, comm):
-        problem = cuda_aware.find_problem(comm, self.cupy, self.compute, self._mpi == "auto")
-        self.sends_device_memory = not problem
-        if problem and self._mpi == "cuda-aware":
-            raise BackendError(f"--mpi cuda-aware: {problem}. Use an MPI library built with CUDA "
-                               "support (and its switch, such as MPICH_GPU_SUPPORT_ENABLED=1), or "
-                               "leave the default --mpi staged")
-        if comm.rank == 0 and self._mpi == "auto":
-            log.info("messages %s", f"go through host memory: {problem}" if problem
-                     else "are sent from device memory")
+            self.sends_device_memory = cuda_aware.choose(comm, self.cupy, self.compute, self._mpi)
 
     def describe(self) -> dict:
         pool = self.cupy.get_default_memory_pool()
@@ -232,7 +225,7 @@ class CudaBackend(Backend):
             self.launch("sparse_dropout", (blocks(stop - start, 32),), (8, 32),
                         (structure.indptr, structure.indices, NULL if matrix.weights is None
                          else matrix.weights, out.weights, ids, np.int32(start),
-                         np.int32(stop - start), *_dropout_arguments(key, threshold)))
+                         np.int32(stop - start), *dropout_arguments(key, threshold)))
 
     # -- dense -------------------------------------------------------------------------------------
     def gemm(self, a, b, out, transpose_a=False, transpose_b=False, accumulate=False, alpha=1.0):
@@ -279,13 +272,13 @@ class CudaBackend(Backend):
     def gather_rows(self, x, index, out):
         n, width = out.shape
         if out.size:
-            self.launch(f"gather_rows<{C_NAMES[out.dtype]}, {_vectors(width, x, out)}>",
+            self.launch(f"gather_rows<{C_NAMES[out.dtype]}, {vectors(width, x, out)}>",
                         *row_shape(n, width, 4), (x, index, out, np.int64(n), np.int32(width)))
 
     def scatter_add_rows(self, x, index, out):
         n, width = x.shape
         if x.size:
-            self.launch(f"scatter_add_rows<{C_NAMES[x.dtype]}, {_vectors(width, x, out)}>",
+            self.launch(f"scatter_add_rows<{C_NAMES[x.dtype]}, {vectors(width, x, out)}>",
                         *row_shape(n, width, 4), (x, index, out, np.int64(n), np.int32(width)))
 
     def convert(self, x, out):
@@ -310,21 +303,21 @@ class CudaBackend(Backend):
             inverse = self.scratch((width,), np.int32)
             self.launch("invert_columns", (1,), (BLOCK,),
                         (columns, np.int32(len(columns)), inverse, np.int32(width)))
-            self.launch(f"unpack_columns<{_vectors(width, out)}>", *row_shape(n, width, 4),
+            self.launch(f"unpack_columns<{vectors(width, out)}>", *row_shape(n, width, 4),
                         (x, inverse, out, np.float32(scale), np.int64(n), np.int32(width),
                          np.int32(len(columns))))
 
     def quantise(self, x, index, ids, bits, key, wide, out):
         n, width = (len(x) if index is None else len(index)), x.shape[1]
         if n:
-            self.launch(f"quantise<{bits}, {_vectors(width, x)}>", *row_shape(n, width, 8),
+            self.launch(f"quantise<{bits}, {vectors(width, x)}>", *row_shape(n, width, 8),
                         (x, NULL if index is None else index, NULL if key is None else ids,
-                         np.int64(n), np.int32(width), *_key_arguments(key), np.int32(wide), out))
+                         np.int64(n), np.int32(width), *key_arguments(key), np.int32(wide), out))
 
     def dequantise(self, data, bits, wide, out):
         n, width = out.shape
         if out.size:
-            self.launch(f"dequantise<{bits}, {_vectors(width, out)}>", *row_shape(n, width, 8),
+            self.launch(f"dequantise<{bits}, {vectors(width, out)}>", *row_shape(n, width, 8),
                         (data, np.int32(wide), out, np.int64(n), np.int32(width)))
 
     # -- fused row-wise steps ----------------------------------------------------------------------
@@ -333,10 +326,10 @@ class CudaBackend(Backend):
         n, width = y.shape
         if y.size:
             pointers = [NULL if a is None else a for a in (bias, gamma, beta, xhat, rstd, ids)]
-            self.launch(f"epilogue_forward<{_vectors(width, y, out, bias, gamma, beta, xhat)}>",
+            self.launch(f"epilogue_forward<{vectors(width, y, out, bias, gamma, beta, xhat)}>",
                         *row_shape(n, width, 8),
                         (y, out, *pointers, np.int64(n), np.int32(width),
-                         *_dropout_arguments(key, threshold), np.int32(first_column)))
+                         *dropout_arguments(key, threshold), np.int32(first_column)))
 
     def epilogue_backward(self, dout, out, dy, scale=1.0, gamma=None, xhat=None, rstd=None,
                           dgamma=None, dbeta=None, dbias=None):
@@ -345,12 +338,12 @@ class CudaBackend(Backend):
             return
         sums = [a
                 for a in ((dgamma, dbeta) if gamma is not None else ()) + (dbias,) if a is not None]
-        lanes, rows, in_shared = _backward_shape(width, len(sums))
+        lanes, rows, in_shared = backward_shape(width, len(sums))
         parts = min(blocks(n, rows), MAX_PARTS)
         strips = parts if in_shared else parts * rows
         partials = self.scratch((strips, len(sums) * width), np.float32)
         pointers = [NULL if a is None else a for a in (gamma, xhat, rstd)]
-        self.launch(f"epilogue_backward<{_vectors(width, dout, out, dy, gamma, xhat)}, "
+        self.launch(f"epilogue_backward<{vectors(width, dout, out, dy, gamma, xhat)}, "
                     f"{boolean(gamma is not None)}>",
                     (parts,), (lanes, rows),
                     (dout, out, dy, np.float32(scale), *pointers, partials, np.int32(in_shared),
@@ -365,15 +358,15 @@ class CudaBackend(Backend):
         if not threshold:
             self.copy(x, out)
         elif x.size:
-            self.launch(f"dropout<{_vectors(width, x, out)}>", *row_shape(n, width, 8),
+            self.launch(f"dropout<{vectors(width, x, out)}>", *row_shape(n, width, 8),
                         (x, out, ids, np.int64(n), np.int32(width),
-                         *_dropout_arguments(key, threshold)))
+                         *dropout_arguments(key, threshold)))
 
     def random_bits(self, key, ids, out):
         n, width = out.shape
         if out.size:
             self.launch("random_bits", *row_shape(n, width, 8),
-                        (ids, out, np.int64(n), np.int32(width), *_key_arguments(key)))
+                        (ids, out, np.int64(n), np.int32(width), *key_arguments(key)))
 
     # -- losses ------------------------------------------------------------------------------------
     def softmax_cross_entropy(self, logits, labels, scale, dlogits):
@@ -402,36 +395,3 @@ class CudaBackend(Backend):
                        correction2)
             self.launch(f"adam<{boolean(aligned(param, grad, m, v))}>", *flat_shape(param.size),
                         (param, grad, m, v, np.int64(param.size), *map(np.float32, numbers)))
-
-
-class DeviceSum:
-    """A sum whose parts are on the device; float() waits for them."""
-
-    def __init__(self, partials):
-        self._partials = partials
-
-    def __float__(self) -> float:
-        return float(self._partials.get().sum())
-
-
-def _key_arguments(key) -> tuple:
-    return tuple(map(np.uint32, key or (0, 0)))
-
-
-def _dropout_arguments(key, threshold: int) -> tuple:
-    scale = philox.dropout_scale(threshold) if threshold else 1.0
-    return *_key_arguments(key if threshold else None), np.uint32(threshold), np.float32(scale)
-
-
-def _vectors(width: int, *arrays) -> str:
-    """As a template argument: do the rows of these arrays start where vectors may?"""
-    return boolean(width % 4 == 0 and aligned(*arrays))
-
-
-def _backward_shape(width: int, n_sums: int) -> tuple[int, int, bool]:
-    """Threads per row, rows per block, and whether their column sums fit in shared memory."""
-    lanes = lanes_for(width, 8)
-    rows = BLOCK // lanes
-    while rows * lanes > 32 and rows * n_sums * width * 4 > SHARED_BYTES:
-        rows //= 2
-    return lanes, rows, rows * n_sums * width * 4 <= SHARED_BYTES

@@ -13,6 +13,7 @@ import os
 import numpy as np
 
 from hpcgcn.backend.cuda_device import uses_stand_in
+from hpcgcn.errors import BackendError
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,19 @@ def announced() -> bool | None:
     from mpi4py import MPI
     query = getattr(ctypes.CDLL(MPI.__file__), "MPIX_Query_cuda_support", None)
     return None if query is None else bool(query())
+
+
+def choose(comm, cupy, stream, mpi: str) -> bool:
+    """Does MPI get device memory? mpi: "auto" or "cuda-aware". Collective."""
+    problem = find_problem(comm, cupy, stream, mpi == "auto")
+    if problem and mpi == "cuda-aware":
+        raise BackendError(f"--mpi cuda-aware: {problem}. Use an MPI library built with CUDA "
+                           "support (and its switch, such as MPICH_GPU_SUPPORT_ENABLED=1), or "
+                           "leave the default --mpi staged")
+    if comm.rank == 0 and mpi == "auto":
+        log.info("messages %s", f"go through host memory: {problem}" if problem
+                 else "are sent from device memory")
+    return not problem
 
 
 def find_problem(comm, cupy, stream, only_if_announced: bool) -> str:
