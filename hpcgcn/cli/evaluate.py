@@ -9,6 +9,9 @@ def add_arguments(parser):
                         help="parameters of the best validation, or the last (%(default)s)")
     parser.add_argument("--split-index", type=int,
                         help="another split than the run's, for files that hold several")
+    parser.add_argument("--metric", default="auto", metavar="NAME",
+                        help="accuracy, micro-f1, macro-f1, roc-auc, average-precision, or all "
+                             "that the labels allow; auto: the run's (%(default)s)")
     add_backend(parser)
     parser.add_argument("--json", action="store_true", help="machine-readable")
 
@@ -36,15 +39,20 @@ def run(args) -> int:
 def _evaluate(comm, args) -> int:
     import json
 
+    from hpcgcn.config.metric_names import ALL, METRICS
+    from hpcgcn.mpi.world import collective_errors
     from hpcgcn.train.inference import open_model
     model = open_model(args.run, args.graph, args.which, overrides(args), comm)
-    scores = model.scores()
-    metric = "micro-F1" if model.part.multilabel else "accuracy"
+    with collective_errors(comm):
+        names = model.metrics(args.metric)
+    by_metric = {name: model.scores(name) for name in names}
     model.close()
     if comm.rank == 0:
         if args.json:
-            print(json.dumps({"metric": metric,
-                              **{k: v if v == v else None for k, v in scores.items()}}))
+            shown = [{"metric": METRICS[name], **{k: v if v == v else None for k, v in by.items()}}
+                     for name, by in by_metric.items()]
+            print(json.dumps(shown if args.metric == ALL else shown[0]))
         else:
-            print("\n".join(f"{name:<6} {metric} {value:.4f}" for name, value in scores.items()))
+            print("\n".join(f"{split:<6} {METRICS[name]} {value:.4f}"
+                            for name, by in by_metric.items() for split, value in by.items()))
     return 0

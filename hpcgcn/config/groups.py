@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hpcgcn.backend import BACKENDS
+from hpcgcn.config.metric_names import METRICS
+from hpcgcn.errors import ConfigError
 from hpcgcn.exchange.presets import PRESETS
 from hpcgcn.parallel import STRATEGIES
 from hpcgcn.setting import SettingsGroup, setting
@@ -69,12 +71,17 @@ class TrainingSettings(SettingsGroup):
     """How it is trained."""
 
     epochs: int = setting(200, "passes over the whole graph", low=0)
-    lr: float = setting(0.01, "Adam's learning rate", low=0.0)
+    optimiser: str = setting("adam", "adam: weight decay as an L2 penalty; adamw: weight decay "
+                                     "apart from the gradient; sgd: with momentum",
+                             choices=("adam", "adamw", "sgd"))
+    lr: float = setting(0.01, "learning rate", low=0.0)
+    momentum: float = setting(0.9, "sgd: share of the last step that is taken again; 0: none",
+                              low=0.0, below=1.0)
     lr_schedule: str = setting("constant", "schedule of the learning rate",
                                choices=("constant", "cosine"))
     warmup: int = setting(0, "epochs in which the learning rate rises from 0", low=0)
-    weight_decay: float = setting(0.0, "L2 penalty on all weights except those of norms", low=0.0)
-    weight_decay_conv: float = setting(-1.0, "L2 penalty for graph layers, if it is to differ; "
+    weight_decay: float = setting(0.0, "penalty on all weights except those of norms", low=0.0)
+    weight_decay_conv: float = setting(-1.0, "penalty for graph layers, if it is to differ; "
                                              "-1: the same", low=-1.0)
     clip: float = setting(0.0, "limit of the gradient's norm; 0: none", low=0.0)
     seed: int = setting(0, "seed of every random draw", low=0, high=LARGEST_SEED)
@@ -88,6 +95,21 @@ class TrainingSettings(SettingsGroup):
     needed_rows: bool = setting(True, "compute and exchange only the rows that the loss depends "
                                       "on; --no-needed-rows: all rows, for comparison")
     eval_every: int = setting(10, "epochs between evaluations; 0: only at the end", low=0)
+    metric: str = setting("auto", "what scores are, and so which epoch is the best; roc-auc and "
+                                  "average-precision: for 2 classes, or several per node; auto: "
+                                  "accuracy, or micro-f1 for several classes per node",
+                          choices=("auto", *METRICS))
+    patience: int = setting(-1, "stop after so many epochs without a better validation score, seen "
+                                "at evaluations; -1: train all epochs", low=-1)
+
+    def check(self, config):
+        if self.patience == 0:
+            raise ConfigError("patience = 0 would stop before a second evaluation: give the number "
+                              "of epochs to wait for a better validation score, or -1 for all "
+                              "epochs")
+        if self.patience > 0 and not self.eval_every:
+            raise ConfigError(f"patience = {self.patience} needs evaluations to watch, but "
+                              "eval_every = 0 has none before the end: give --eval-every 1 or more")
 
 
 @dataclass(frozen=True)

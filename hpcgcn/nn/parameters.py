@@ -118,13 +118,12 @@ def moments_agree(m: np.ndarray, v: np.ndarray) -> bool:
     return bool((np.abs(m) <= 8.0 * np.sqrt(v) + 1e-18).all())
 
 
-class Adam:
-    """Adam over the flat arrays: one kernel call per run of parameters of equal weight decay."""
+class Optimiser:
+    """Steps over the flat arrays, in runs of parameters of equal weight decay."""
 
-    def __init__(self, parameters: Parameters, *, beta1=0.9, beta2=0.999, epsilon=1e-8,
-                 weight_decay: dict[str, float]):
+    def __init__(self, parameters: Parameters, weight_decay: dict[str, float]):
+        """weight_decay: of each group of parameters; 0 for groups that it does not name."""
         self.parameters = parameters
-        self.beta1, self.beta2, self.epsilon = beta1, beta2, epsilon
         self.runs = list(self._runs(weight_decay))
 
     def _runs(self, weight_decay):
@@ -141,12 +140,65 @@ class Adam:
 
     def update(self, lr: float):
         """One step with the gradients as they are."""
-        p = self.parameters
-        p.step += 1
+        self.parameters.step += 1
         for view, decay in self.runs:
-            p.backend.adam(p.value[view], p.grad[view], p.m[view], p.v[view], lr, self.beta1,
-                           self.beta2, self.epsilon, decay, 1.0 - self.beta1 ** p.step,
-                           1.0 - self.beta2 ** p.step)
+            self._update(view, lr, decay)
+
+    def _update(self, view: slice, lr: float, decay: float):
+        raise NotImplementedError
+
+
+class Adam(Optimiser):
+    """Adam: weight decay is part of the gradient."""
+
+    def __init__(self, parameters: Parameters, *, beta1=0.9, beta2=0.999, epsilon=1e-8,
+                 weight_decay: dict[str, float]):
+        super().__init__(parameters, weight_decay)
+        self.beta1, self.beta2, self.epsilon = beta1, beta2, epsilon
+
+    def _update(self, view: slice, lr: float, decay: float):
+        p = self.parameters
+        p.backend.adam(p.value[view], p.grad[view], p.m[view], p.v[view], lr, self.beta1,
+                       self.beta2, self.epsilon, decay, 1.0 - self.beta1 ** p.step,
+                       1.0 - self.beta2 ** p.step)
+
+
+class AdamW(Adam):
+    """Adam with weight decay apart from the gradient: parameters shrink by lr * decay per step."""
+
+    def _update(self, view: slice, lr: float, decay: float):
+        value, backend = self.parameters.value[view], self.parameters.backend
+        if decay:
+            backend.axpby(1.0 - lr * decay, value, 0.0, None, value)
+        super()._update(view, lr, 0.0)
+
+
+class SGD(Optimiser):
+    """Gradient descent with momentum: m = momentum * m + gradient, value -= lr * m."""
+
+    def __init__(self, parameters: Parameters, *, momentum: float,
+                 weight_decay: dict[str, float]):
+        super().__init__(parameters, weight_decay)
+        self.momentum = momentum
+
+    def _update(self, view: slice, lr: float, decay: float):
+        p, axpby = self.parameters, self.parameters.backend.axpby
+        value, m = p.value[view], p.m[view]
+        axpby(self.momentum, m, 1.0, p.grad[view], m)
+        if decay:
+            axpby(1.0, m, decay, value, m)
+        axpby(1.0, value, -lr, m, value)
+
+
+def make_optimiser(config, parameters: Parameters) -> Optimiser:
+    """The optimiser of these settings."""
+    decay = config.weight_decay
+    of_groups = {"dense": decay,
+                 "conv": decay if config.weight_decay_conv < 0 else config.weight_decay_conv}
+    if config.optimiser == "sgd":
+        return SGD(parameters, momentum=config.momentum, weight_decay=of_groups)
+    kind = AdamW if config.optimiser == "adamw" else Adam
+    return kind(parameters, weight_decay=of_groups)
 
 
 def clip_gradient(parameters: Parameters, limit: float,

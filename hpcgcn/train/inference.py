@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from hpcgcn.config import Config, make_config
+from hpcgcn.config.metric_names import ALL, chosen_metric, metrics_for
 from hpcgcn.errors import CheckpointError, ConfigError
 from hpcgcn.files.marker import run_uuid
 from hpcgcn.graph.data import Part
@@ -74,10 +75,19 @@ class TrainedModel:
         """Of the local rows, in the engine's order."""
         return self.backend.to_host(self.engine.evaluate())
 
-    def scores(self) -> dict[str, float]:
-        """Accuracy or micro-F1 of the three splits."""
+    def scores(self, metric: str | None = None) -> dict[str, float]:
+        """The three splits by the run's metric, or by another. Collective."""
         labels = self.engine.labels
-        return scores(self.comm, self.logits(), labels.host, labels.split)
+        return scores(self.comm, self.logits(), labels.host, labels.split,
+                      metric or self.config.metric)
+
+    def metrics(self, name: str = "auto") -> tuple[str, ...]:
+        """Names of the metrics that are meant: the run's, the named one, or "all" that fit."""
+        multilabel, n_classes = self.part.multilabel, self.part.n_classes
+        if name == ALL:
+            return metrics_for(multilabel, n_classes)
+        return (chosen_metric(self.config.metric if name == "auto" else name, multilabel,
+                              n_classes),)
 
     def rows(self, what: str, layer: int) -> np.ndarray:
         """Classes, logits or a layer's embeddings of the local rows."""

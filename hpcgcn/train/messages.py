@@ -41,6 +41,9 @@ def closing_lines(path: str, summary: dict, config: Config, of_strategy: str = "
     best, memory = summary["best"], summary["peak_memory_bytes"]["largest_rank"]
     score = (f"test {best['test']:.4f} at the best validation (epoch {best['epoch']})"
              if best["test"] is not None else "done")
+    if summary.get("out_of_patience"):
+        score = (f"no better validation score for {summary['epochs'] - best['epoch']} epochs: "
+                 f"stopped after {summary['epochs']} of {config.epochs}; {score}")
     return (f"{score}; {summary['seconds_per_epoch'] * 1000:.1f} ms/epoch, "
             f"{_sent(summary)}, compression {summary['compression']:.1f}, "
             f"peak memory {memory / 2**20:.0f} MiB per rank\n"

@@ -31,7 +31,8 @@ def model_problems(file: h5py.File, facts: dict) -> Iterator[str]:
                    "checkpoint")
     if (file["v"][...] < 0).any():
         yield "/v holds negative numbers, expected second moments"
-    elif not moments_agree(file["m"][...], file["v"][...]):
+    elif (file["v"][...].any() or not _trained_by_sgd(facts)) and not moments_agree(
+            file["m"][...], file["v"][...]):
         yield "/m and /v are not the two moments of the same gradients"
     rates = file["rate_state"][...]
     if len(rates) % 3 or np.isnan(rates).any() or not np.isfinite(rates[2::3]).all():
@@ -45,6 +46,14 @@ def model_problems(file: h5py.File, facts: dict) -> Iterator[str]:
         read_layout(file)
     except ValueError as error:
         yield str(error)
+
+
+def _trained_by_sgd(facts: dict) -> bool:
+    """Do the settings say so? It has a momentum and no second moments."""
+    try:
+        return bool(stored_config(facts["settings"]).optimiser == "sgd")
+    except (KeyError, ValueError):
+        return False
 
 
 def settings_problems(file: h5py.File, facts: dict) -> Iterator[str]:

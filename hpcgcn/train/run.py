@@ -200,7 +200,7 @@ def _run(trainer: Trainer, folder: RunFolder, lock: LockHolder, say, watchdog: W
     scores: dict[str, float] = {}            # of the last epoch, if it was evaluated
     times: list[float] = []
     with StopRequest() as request, watchdog.impatient():
-        while trainer.epoch < config.epochs and not stopped:
+        while trainer.epoch < config.epochs and not stopped and not trainer.out_of_patience:
             late = config.time_limit and time.perf_counter() - began > 60 * config.time_limit
             epoch_began = time.perf_counter()
             watchdog.where = f"epoch {trainer.epoch + 1}"
@@ -216,23 +216,25 @@ def _run(trainer: Trainer, folder: RunFolder, lock: LockHolder, say, watchdog: W
             row = ledger.collect(seconds, allreduce, rate)
             last = trainer.epoch == config.epochs
             scores = {}
-            if last or stopped or (config.eval_every and trainer.epoch % config.eval_every == 0):
+            scheduled = last or (config.eval_every and trainer.epoch % config.eval_every == 0)
+            if scheduled or stopped:
                 scores = trainer.evaluate()
-                trainer.remember_best(scores)
+                if scheduled:        # else an interrupted run would differ from one that was not
+                    trainer.remember_best(scores)
                 say(progress_line(trainer.epoch, config.epochs, loss, scores, times))
             if metrics and row is not None:          # on rank 0
                 metrics.write({"epoch": trainer.epoch, "loss": loss,
                                **{k: v for k, v in scores.items() if v == v}, **row,
                                **trainer.errors.row(),
                                **trainer.strategy.epoch_metrics(trainer.engine, row)})
-            if last or stopped or (config.checkpoint_every
-                                   and trainer.epoch % config.checkpoint_every == 0):
+            if last or stopped or trainer.out_of_patience or (
+                    config.checkpoint_every and trainer.epoch % config.checkpoint_every == 0):
                 watchdog.where = f"checkpoint after epoch {trainer.epoch}"
                 on_root(comm, lock.check)
                 on_root(comm, folder.list_checkpoint, trainer.epoch, comm.size)
                 trainer.save(folder)
             callback(EpochReport(trainer.epoch, config.epochs, loss, scores, seconds))
-    stopped = stopped and trainer.epoch < config.epochs
+    stopped = stopped and trainer.epoch < config.epochs and not trainer.out_of_patience
     scores = scores or trainer.evaluate()
     summary = _summary(trainer, ledger, scores, stopped) | {"at_chance": chance.stuck}
     if metrics:
@@ -259,7 +261,8 @@ def _summary(trainer: Trainer, ledger: EpochLedger, scores, stopped: bool) -> di
     facts, ranks = describe(trainer), ledger.by_rank()
     facts |= {"by_rank": ranks, **work_by_role(ranks, facts.pop("work"))}
     facts = trainer.strategy.with_costs(facts, ranks)
-    return {"epochs": trainer.epoch, "stopped_early": stopped,
+    return {"epochs": trainer.epoch, "stopped_early": stopped, "metric": trainer.metric,
+            "out_of_patience": trainer.out_of_patience,
             "final": {k: _number(v) for k, v in scores.items()},
             "best": {"epoch": trainer.best.epoch, "val": _number(trainer.best.val),
                      "test": _number(trainer.best.test)},

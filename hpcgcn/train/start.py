@@ -189,5 +189,10 @@ def _finished(summary: dict | None, config: Config) -> dict | None:
     if summary is None:
         return None
     epochs = summary.get("epochs")
-    done = type(epochs) is int and epochs >= config.epochs
+    best = summary.get("best")
+    best_epoch = best.get("epoch") if isinstance(best, dict) else None
+    done = type(epochs) is int and (
+        epochs >= config.epochs
+        or type(best_epoch) is int and 0 < config.patience <= epochs - best_epoch
+        and summary.get("out_of_patience") is True)
     return summary if done and summary.get("stopped_early") is False else None

@@ -11,14 +11,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hpcgcn.config import Config, to_toml
+from hpcgcn.config.metric_names import chosen_metric
 from hpcgcn.errors import GraphError
 from hpcgcn.exchange.per_hop import HopFacts
 from hpcgcn.exchange.policies import make_policies
-from hpcgcn.graph.data import SPLIT_NAMES, TEST, TRAIN, Part, SparseRows
+from hpcgcn.graph.data import SPLIT_NAMES, TEST, TRAIN, VAL, Part, SparseRows
 from hpcgcn.mpi.runtime import Runtime
 from hpcgcn.mpi.world import collective_errors
 from hpcgcn.nn.models import Shape, parameter_specs, precomputes_input
-from hpcgcn.nn.parameters import Adam, clip_gradient
+from hpcgcn.nn.parameters import clip_gradient, make_optimiser
 from hpcgcn.parallel import make_strategy
 from hpcgcn.train import checkpoint
 from hpcgcn.train.accounting import EpochLedger
@@ -81,12 +82,11 @@ class Trainer:
         if self.engine.labels.n_train == 0:
             raise GraphError("the graph has no labelled training nodes: `hpcgcn info` shows its "
                              "splits; another split may be chosen with --split-index")
+        self.metric = chosen_metric(config.metric, part.multilabel, part.n_classes)
+        self._check_patience(part)
         self.evaluators = self._evaluators(part)
         self.owner = self.strategy.sharding(self.parameters)
-        decay = config.weight_decay
-        self.optimiser = Adam(self.parameters, weight_decay={"dense": decay, "conv": decay
-                                                             if config.weight_decay_conv < 0
-                                                             else config.weight_decay_conv})
+        self.optimiser = make_optimiser(config, self.parameters)
         self.errors = ExchangeErrors(self.comm, self.engine.aggregations.exchanges)
         self.best = Best()
         self.epoch = 0                       # epochs done
@@ -159,7 +159,8 @@ class Trainer:
         scored: dict[str, float] = {}
         for engine, splits in self.evaluators:
             logits = self.backend.to_host(engine.evaluate())
-            reached = scores(self.comm, logits, engine.labels.host, engine.labels.split)
+            reached = scores(self.comm, logits, engine.labels.host, engine.labels.split,
+                             self.metric)
             scored |= {name: reached[name] for name in splits}
         return scored
 
@@ -169,6 +170,26 @@ class Trainer:
         if scored["val"] > self.best.val or math.isnan(scored["val"]):
             self.best = Best(self.epoch, scored["val"], scored["test"],
                              self.owner.whole(self.parameters.value))
+
+    def _check_patience(self, part: Part):
+        """Early stopping needs a validation score."""
+        labelled = part.split == VAL
+        if part.labels.ndim == 1:
+            labelled &= part.labels >= 0
+        if self.config.patience > 0 and not self.comm.allreduce(int(labelled.sum())):
+            raise GraphError(f"patience = {self.config.patience} waits for a better validation "
+                             "score, but the graph has no labelled validation nodes: import it "
+                             "with a split that has some, or leave --patience out")
+
+    @property
+    def out_of_patience(self) -> bool:
+        """Has the validation score been no better for as long as the settings wait?
+
+        Known from the best epoch, which is in the checkpoint: a resumed run stops at the same
+        epoch.
+        """
+        waited = self.epoch - self.best.epoch
+        return 0 < self.config.patience <= waited and self.best.epoch > 0
 
     # -- checkpoints -------------------------------------------------------------------------------
     def save(self, folder: RunFolder):
@@ -189,14 +210,19 @@ class Trainer:
         with collective_errors(self.comm):
             snapshot = checkpoint.load(path)
             checkpoint.fit(snapshot, self.owner.size, path)
+            before = checkpoint.load_config(path).optimiser
         p = self.parameters
-        for name, array in (("parameters", p.value), ("m", p.m), ("v", p.v)):
+        # The moments of Adam and the momentum of SGD are not each other's.
+        anew = (before == "sgd") != (self.config.optimiser == "sgd")
+        kept = ["parameters"] if anew else ["parameters", "m", "v"]
+        for name, array in zip(kept, (p.value, p.m, p.v)):
             self.backend.copy(np.ascontiguousarray(self.owner.own(getattr(snapshot, name)),
                                                    self.backend.dtype), array)
-        p.step, self.epoch, self.best = snapshot.step, snapshot.epoch, snapshot.best
+        p.step, self.epoch, self.best = 0 if anew else snapshot.step, snapshot.epoch, snapshot.best
         if snapshot.rate_state:
             self.rates.restore(snapshot.rate_state)
-        return self._restore_exchanges(path)
+        notes = [f"{self.config.optimiser} starts anew after {before}"] if anew else []
+        return "; ".join([*notes, *filter(None, [self._restore_exchanges(path)])])
 
     def _restore_exchanges(self, path: str) -> str:
         with collective_errors(self.comm):

@@ -31,6 +31,7 @@ SMALL = {
     "train/accounting.py": (2, "names and costs of exchanges"),
     "train/exchange_errors.py": (1, "names of exchanges, two per hop"),
     "train/callback.py": (2, "a truth value or a message per rank"),
+    "train/ranking.py": (3, "counts; scores in blocks of 2 MiB"),
     "train/run.py": (2, "the summary, a truth value per rank"),
     "train/trainer.py": (2, "a host name and a count per rank"),
 }
