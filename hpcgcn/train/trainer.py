@@ -51,6 +51,17 @@ def learning_rate(config: Config, epoch: int) -> float:
     return config.lr
 
 
+def check_patience(comm, config: Config, part: Part):
+    """Refuse early stopping without a validation score to watch. Collective."""
+    labelled = part.split == VAL
+    if part.labels.ndim == 1:
+        labelled &= part.labels >= 0
+    if config.patience > 0 and not comm.allreduce(int(labelled.sum())):
+        raise GraphError(f"patience = {config.patience} waits for a better validation score, but "
+                         "the graph has no labelled validation nodes: import it with a split that "
+                         "has some, or leave --patience out")
+
+
 class Evaluator(NamedTuple):
     """An engine, and the splits whose scores it gives."""
 
@@ -82,8 +93,8 @@ class Trainer:
         if self.engine.labels.n_train == 0:
             raise GraphError("the graph has no labelled training nodes: `hpcgcn info` shows its "
                              "splits; another split may be chosen with --split-index")
-        self.metric = chosen_metric(config.metric, part.multilabel, part.n_classes)
-        self._check_patience(part)
+        chosen_metric(config.metric, part.multilabel, part.n_classes)    # or it is refused
+        check_patience(self.comm, config, part)
         self.evaluators = self._evaluators(part)
         self.owner = self.strategy.sharding(self.parameters)
         self.optimiser = make_optimiser(config, self.parameters)
@@ -171,15 +182,11 @@ class Trainer:
             self.best = Best(self.epoch, scored["val"], scored["test"],
                              self.owner.whole(self.parameters.value))
 
-    def _check_patience(self, part: Part):
-        """Early stopping needs a validation score."""
-        labelled = part.split == VAL
-        if part.labels.ndim == 1:
-            labelled &= part.labels >= 0
-        if self.config.patience > 0 and not self.comm.allreduce(int(labelled.sum())):
-            raise GraphError(f"patience = {self.config.patience} waits for a better validation "
-                             "score, but the graph has no labelled validation nodes: import it "
-                             "with a split that has some, or leave --patience out")
+    @property
+    def metric(self) -> str:
+        """What scores are."""
+        return chosen_metric(self.config.metric, self.engine.labels.multilabel,
+                             self.shape.n_classes)
 
     @property
     def out_of_patience(self) -> bool:
