@@ -57,3 +57,11 @@ for model in ("gcnii", "resgcn"):
     case(f"{model}-classes-as-hidden", {"n_classes": NARROW}, model=model)
     case(f"{model}-weighted", {"weighted": True}, model=model)
 case("gcnii-strong-mixing", model="gcnii", alpha=0.5, **{"lambda": 1.5})
+for drop in (0.0, 0.4):
+    case(f"gat-{drop}", model="gat", hidden=6, heads=3, attention_dropout=drop)
+case("gat-output-heads", model="gat", hidden=8, heads=2, output_heads=3, attention_dropout=0.4)
+case("gat-one-layer", model="gat", layers=1, output_heads=2)
+case("gat-sparse-norm", {"sparse": True}, model="gat", hidden=6, heads=2, norm="yes")
+case("gat-directed", {"directed": True}, model="gat", hidden=6, heads=3, attention_dropout=0.4)
+case("gat-without-self-loops", {"directed": True}, model="gat", hidden=6, heads=3, self_loops="no")
+case("gat-multilabel", {"multilabel": True}, model="gat", hidden=9, heads=9)

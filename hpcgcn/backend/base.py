@@ -29,6 +29,8 @@ from typing import Any, SupportsFloat
 
 import numpy as np
 
+from hpcgcn.backend.attention import AttentionOperations
+
 
 class Message:
     """A message buffer: `array` is what kernels read and write, `mpi` is what MPI reads and
@@ -57,8 +59,11 @@ def count_entries(indptr, row_ends=None) -> int:
     return int(lengths.sum())
 
 
-class Backend(abc.ABC):
-    """One table of operations; `dtype` is the arithmetic type (float64 only on `reference`)."""
+class Backend(AttentionOperations):
+    """One table of operations; `dtype` is the arithmetic type (float64 only on `reference`).
+
+    Those of attention are in attention.py.
+    """
 
     name: str
     dtype: np.dtype

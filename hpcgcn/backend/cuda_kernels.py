@@ -38,6 +38,8 @@ MODULES = (
     ("elementwise.cu", (*_combinations("convert<float, {}, {}>", FLOATS[1:], BOOLS),
                         *_combinations("convert<{}, float, {}>", FLOATS[1:], BOOLS),
                         *_combinations("axpby<{}>", BOOLS), *_combinations("adam<{}>", BOOLS))),
+    ("attention.cu", ("head_dots", "head_dots_backward", "attend", "attention_gradients",
+                      "attend_backward")),
     ("reduce.cu", ("column_sums", "square_sums")),
     ("loss.cu", ("softmax_cross_entropy", "sigmoid_cross_entropy")),
     ("epilogue.cu", ("random_bits", *_combinations("dropout<{}>", BOOLS),

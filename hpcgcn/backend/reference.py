@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from hpcgcn import philox
 from hpcgcn.backend.base import Backend, Message, count_entries
+from hpcgcn.backend.reference_attention import ReferenceAttention
 
 EPSILON = 1e-5                          # LayerNorm's
 
@@ -75,7 +76,7 @@ def narrow(x: np.ndarray, dtype) -> np.ndarray:
         return x.astype(dtype, copy=False)
 
 
-class ReferenceBackend(Backend):
+class ReferenceBackend(ReferenceAttention, Backend):
     """NumPy and SciPy; `dtype` float32 or float64."""
 
     name = "reference"

@@ -64,6 +64,12 @@ class ArchitectureSettings(SettingsGroup):
     lambda_: float = setting(0.5, _naming("strength of the identity mapping, beta_l = "
                                           "log(lambda / l + 1) ({})", "models_with", "lambda_"),
                              low=0.0)
+    heads: int = setting(8, _naming("heads of attention, each of hidden / heads columns ({})",
+                                    "models_with", "heads"), low=1, high=4096)
+    output_heads: int = setting(1, _naming("heads of the last layer, whose mean is taken ({})",
+                                           "models_with", "output_heads"), low=1, high=4096)
+    attention_dropout: float = setting(0.0, _naming("dropout of coefficients ({})", "models_with",
+                                                    "attention_dropout"), low=0.0, below=1.0)
 
 
 @dataclass(frozen=True)

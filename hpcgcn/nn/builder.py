@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from hpcgcn import philox
+from hpcgcn.nn.attention import Attention
 from hpcgcn.nn.fields import Array, Field
 from hpcgcn.nn.model import Hop, Model
 from hpcgcn.nn.parameters import Parameters
 from hpcgcn.nn.steps import (
     Bias,
+    ConstantProduct,
     Dropout,
     Epilogue,
     LayerNorm,
@@ -80,10 +82,11 @@ class Builder:
         """Append a step to the current block."""
         self.blocks[-1].append(step)
 
-    def hop(self, source: Field, target: Field, transformed: bool = False):
+    def hop(self, source: Field, target: Field, transformed: bool = False,
+            attention: Attention | None = None):
         """End the block with an aggregation from source to target; transformed: the source is a
-        product with a weight."""
-        hop = Hop(len(self.hops) + 1, source, target, transformed)
+        product with a weight; attention: what computes its coefficients."""
+        hop = Hop(len(self.hops) + 1, source, target, transformed, attention)
         source.read_by(hop)
         self.hops.append(hop)
         self.blocks.append([])
@@ -137,6 +140,24 @@ class Builder:
         self.add(Epilogue(self.backend, source, target, self.inputs.ids, layer,
                           self.threshold if dropout else 0, norm=layer_norm,
                           bias=parameters[bias] if bias else None, recompute_from=recompute_from))
+
+    def attention(self, source: Field, target: Field, layer: int, heads: int):
+        """A hop whose coefficients are those of attention, with the vectors of graph layer
+        `layer`."""
+        source_vector, target_vector = (self.parameters[f"conv{layer}.{name}"]
+                                        for name in ("att_src", "att_dst"))
+        threshold = philox.dropout_threshold(self.shape.attention_dropout)
+        # All hops carry a weight here: methods that keep such hops fresh would keep all of them.
+        self.hop(source, target,
+                 attention=Attention(heads, source_vector, target_vector, layer, threshold,
+                                     source.planned_value.shape))
+
+    def mean_of_heads(self, source: Field, target: Field, heads: int):
+        """target = the mean of the heads that lie side by side in the source."""
+        width = target.width
+        fold = self._constant(f"mean of {heads} heads of {width}", (heads * width, width),
+                              lambda: np.tile(np.eye(width), (heads, 1)) / heads)
+        self.add(ConstantProduct(self.backend, source, target, fold))
 
     def bias(self, target: Field, name: str):
         """target += bias."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hpcgcn.nn.fields import Field
-from hpcgcn.nn.parameters import Parameters
+from hpcgcn.nn.attention import Attention
+from hpcgcn.nn.fields import Array, Field
+from hpcgcn.nn.parameters import Parameter, Parameters
 from hpcgcn.nn.steps import eager_weight_gradients, run_backward, run_weight_gradients
 
 if TYPE_CHECKING:
@@ -20,12 +21,17 @@ if TYPE_CHECKING:
 
 @dataclass
 class Hop:
-    """One aggregation: target = A source, over all rows of the graph."""
+    """One aggregation: target = A source, over all rows of the graph.
+
+    With attention the coefficients of A are not those of the graph: they are computed from the
+    source, and the hop has parameters and saves arrays for backward, as steps do.
+    """
 
     number: int                      # 1 is the first
     source: Field
     target: Field
     transformed: bool = False        # do its rows carry a weight (h W), and not h itself?
+    attention: Attention | None = None
 
     adds = False                     # declared like a step's (steps/base.py)
     reads_features = False
@@ -34,6 +40,16 @@ class Hop:
     def reads(self) -> list[Field]:
         """The fields whose values it reads."""
         return [self.source]
+
+    @property
+    def saves(self) -> list[Array]:
+        """The arrays that backward reads as forward left them."""
+        return self.attention.arrays + [self.source.planned_value] if self.attention else []
+
+    @property
+    def parameters(self) -> list[Parameter]:
+        """The parameters that it uses, and whose gradients it adds to."""
+        return self.attention.parameters if self.attention else []
 
 
 @dataclass

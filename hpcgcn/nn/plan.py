@@ -109,8 +109,9 @@ class Plan:
     # -- what it takes -----------------------------------------------------------------------------
     @property
     def parameters(self) -> list[Parameter]:
-        """The parameters that the steps use, in their order."""
-        by_name = {p.spec.name: p for step in self.line.steps for p in step.parameters}
+        """The parameters that the steps and hops use."""
+        by_name = {p.spec.name: p for user in (*self.line.steps, *self.line.hops)
+                   for p in user.parameters}
         return list(by_name.values())
 
     @property

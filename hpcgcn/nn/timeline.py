@@ -72,7 +72,7 @@ class Timeline:
             self._tick()
             if k:
                 hop = line.hops[k - 1]
-                self._touch(hop.source.planned_value, hop.target.planned_value)
+                self._touch(hop.source.planned_value, hop.target.planned_value, *hop.saves)
             for step in steps:
                 self._tick()
                 self._touch(*(f.planned_value for f in step.reads), step.target.planned_value,
@@ -80,6 +80,8 @@ class Timeline:
             self._tick()
             if k:                        # gathered until the last row is through
                 self._touch(line.hops[k - 1].source.planned_value)
+            if k < len(line.hops):       # made of rows as they come
+                self._touch(*line.hops[k].saves)
         self._tick()
         self._touch(*(f.planned_value for f in (*line.kept, *line.sent)))
 
@@ -104,12 +106,14 @@ class Timeline:
             self._segment_backward(k)
             if k < len(line.hops):       # gathered until the last row is through
                 self._touch(line.hops[k].target.planned_grad)
+                self._touch(*line.hops[k].saves, saved=True)
             if k and not line.hops[k - 1].source.wants_gradient:
                 break
             if k:
                 self._tick()
                 hop = line.hops[k - 1]
                 self._touch(hop.target.planned_grad, hop.source.planned_grad)
+                self._touch(*hop.saves, saved=True)
         self._tick()
         self._touch(*(f.planned_grad for f in line.received))
         if line.logits is not None:      # what a pass is for can be read after it

@@ -97,6 +97,8 @@ def scales(normalisation: str, degree: np.ndarray, halo_degree: np.ndarray, dtyp
 
     Degrees are those of the whole graph, sums of weights where edges have them.
     """
+    if normalisation == "sum":
+        return None, None, None
     safe, halo_safe = (np.where(sums > 0, sums, 1) for sums in (degree, halo_degree))
     if normalisation == "mean":
         return (1.0 / safe).astype(dtype), None, None

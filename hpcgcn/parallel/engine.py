@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from hpcgcn.graph.data import SparseRows
 from hpcgcn.nn.fields import Field
 from hpcgcn.nn.models import Hop, Model, Shape, build_model
@@ -9,6 +11,8 @@ from hpcgcn.nn.plan import Plan, whole_line
 from hpcgcn.nn.steps import PassContext
 from hpcgcn.parallel.needed import count_hops
 from hpcgcn.parallel.rows import local_inputs, local_labels
+
+log = logging.getLogger(__name__)
 
 
 class Engine:
@@ -28,6 +32,10 @@ class Engine:
         n_hops = (count_hops(shape, sparse=isinstance(part.features, SparseRows),
                              precomputed=precompute) if make_policies else None)
         self.local = strategy.local_graph(part, shape.self_loops, n_hops)
+        if (part.edge_weights is not None and shape.architecture.attends and make_policies
+                and self.comm.rank == 0):
+            log.warning("model = '%s' does not read edge weights: it computes its own",
+                        shape.model)
         self.labels = local_labels(self.comm, backend, part, self.local.order)
         ids = backend.from_host(self.local.ids)
 

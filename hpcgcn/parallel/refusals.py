@@ -35,6 +35,12 @@ def has_budget(config) -> bool:
     return parse_bytes(config.byte_budget) > 0
 
 
+def attends(config) -> bool:
+    """Are the coefficients of the model's aggregations computed from activations?"""
+    from hpcgcn.nn.models import MODELS
+    return MODELS[config.model].attends
+
+
 def changed(group: SettingsGroup) -> list[str]:
     """Names of the settings that are not the defaults."""
     return [spec.name for spec in fields(group) if getattr(group, spec.name) != spec.default]

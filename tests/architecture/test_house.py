@@ -17,6 +17,7 @@ REASONS = {
     "hpcgcn.config.groups.CommunicationSettings": "one attribute per setting of the group",
     "hpcgcn.formats.draft.Draft": "one attribute per thing that a file of any format may tell",
     "hpcgcn.nn.builder.Builder": "one method per kind of step that a model is put together from",
+    "hpcgcn.nn.models.base.Shape": "one attribute per setting that parameters depend on",
     "hpcgcn.parallel.strategy.Strategy": "all that a strategy is, with defaults for most of it",
     "hpcgcn.parallel.features.aggregations.TransposedAggregation":
         "a hop is two transposes around a product: arrays, blocks and an exchange for each",

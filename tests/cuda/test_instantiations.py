@@ -155,6 +155,46 @@ def losses(device):
                                           np.zeros_like(logits)))
 
 
+def attention(device):
+    heads, width = 2, 12
+    indptr, indices = every_kind_of_row()
+    structure = ((indptr, indices, COLUMNS), (np.arange(COLUMNS + 1, dtype=np.int64) * 2,
+                                              np.arange(2 * COLUMNS, dtype=np.int32) % ROWS, ROWS))
+    there, back = (Matrices(device, arrays) for arrays in structure)
+    x, source, target, dout = (numbers(COLUMNS, width), numbers(COLUMNS, heads),
+                               numbers(ROWS, heads, seed=1), numbers(ROWS, width, seed=2))
+    made = np.zeros((ROWS, 3 * heads), np.float32), np.zeros((ROWS, 2 * width), np.float32)
+    ids = np.arange(ROWS, dtype=np.int64), np.arange(COLUMNS, dtype=np.int64)
+    there.same("attend", (x, source, target, *made, np.zeros_like(dout)), ((0, ROWS), True, True),
+               ids)
+    facts = np.abs(numbers(ROWS, 3 * heads, seed=3))
+    back.same("attend_backward", (dout, facts, x, source, np.zeros_like(x), np.zeros_like(source)),
+              ((0, COLUMNS), False), ids[::-1])
+    device.same("attention_gradients", (dout, numbers(ROWS, 2 * width), facts, target,
+                                        np.zeros_like(facts), np.zeros_like(target)))
+    vector = numbers(width, seed=4)
+    device.same("head_dots", (x, vector, np.zeros_like(source)))
+    device.same("head_dots_backward", (x, vector, source, np.zeros_like(x), np.zeros_like(vector)))
+
+
+class Matrices:
+    """A matrix here and on the device, for operations that take one first."""
+
+    def __init__(self, device, arrays):
+        self.device = device
+        self.here, self.there = (b.csr(*arrays) for b in (ORACLE, device.backend))
+
+    def same(self, name, arrays, arguments, ids):
+        """Call an operation on both, with dropout; all arrays must agree afterwards."""
+        there = [self.device.put(a) for a in arrays]
+        getattr(ORACLE, name)(self.here, *arrays, *arguments, (KEY, THRESHOLD, *ids))
+        getattr(self.device.backend, name)(self.there, *there, *arguments,
+                                           (KEY, THRESHOLD, *map(self.device.put, ids)))
+        for expected, got in zip(arrays, there):
+            np.testing.assert_allclose(self.device.backend.to_host(got), expected, rtol=1e-4,
+                                       atol=1e-4)
+
+
 @pytest.mark.parametrize("architecture", [0, 70, 80, 90, 100])
 def test_everything_is_launched(stand_in, ptx_machine, monkeypatch, architecture):
     if architecture:
@@ -163,7 +203,7 @@ def test_everything_is_launched(stand_in, ptx_machine, monkeypatch, architecture
     launched = set()
     for shifted in (False, True):
         device = Device(CudaBackend(), shifted)
-        for part in (sparse, rows, codecs, fused, flat, losses):
+        for part in (sparse, rows, codecs, fused, flat, losses, attention):
             part(device)
         launched |= device.launched
     assert launched == ALL

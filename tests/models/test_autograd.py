@@ -59,7 +59,7 @@ def test_native_kernels_agree_with_autograd(name):
 def test_evaluation_has_no_dropout(name):
     trainer, oracle = setup(*CASES[name])
     trainer.engine.train_pass(0)
-    oracle.config = oracle.config.replace(dropout=0.0)
+    oracle.config = oracle.config.replace(dropout=0.0, attention_dropout=0.0)
     wanted = oracle.logits(0).detach().numpy()[trainer.engine.local.order]
     np.testing.assert_allclose(trainer.engine.evaluate(), wanted, atol=1e-11 * np.abs(wanted).max(),
                                rtol=0)

@@ -99,6 +99,7 @@ def test_a_plan_without_a_graph_has_the_bytes_of_the_run(name):
     fields = [field for item in (*steps, *model.hops) for field in (*item.reads, item.target)]
     arrays = [a for field in fields for a in (field.planned_value, field.planned_grad)]
     arrays += [array for step in steps for array in (*step.saves, *step.scratch)]
+    arrays += [array for hop in model.hops for array in hop.saves]
     held = {id(a.data): a.data for a in arrays if a is not None and not a.is_given}
     every_hop = shape.layers - shape.linear_layers       # if the input is aggregated in every epoch
     planned = plan_model(shape, graph.n_nodes, sparse="sparse" in graph_changes,

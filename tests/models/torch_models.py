@@ -1,4 +1,4 @@
-"""The four models written once more, in PyTorch with dense matrices: an independent oracle.
+"""The models written once more, in PyTorch with dense matrices: an independent oracle.
 
 Taken from hpcgcn: initial weights, and the 16 random bits of dropout. Everything else is written
 from the papers.
@@ -106,6 +106,38 @@ class Oracle:
             h = h + self.matrix @ e @ p[f"conv{layer}.weight"] + p[f"conv{layer}.bias"]
         e = self.drop(torch.relu(self.layer_norm(h, config.layers + 1)), config.layers + 2)
         return e @ p["output.weight"] + p["output.bias"]
+
+    def gat(self) -> torch.Tensor:
+        config, p, h = self.config, self.p, self.x
+        edges = dense_adjacency(self.graph) != 0
+        if config.self_loops != "no":
+            edges |= np.eye(len(edges), dtype=bool)
+        edges = torch.from_numpy(edges)
+        for layer in range(1, config.layers + 1):
+            last = layer == config.layers
+            heads = config.output_heads if last else config.heads
+            u = (self.drop(h, layer) @ p[f"conv{layer}.weight"]).reshape(len(h), heads, -1)
+            logit = ((u * p[f"conv{layer}.att_dst"]).sum(2)[:, None]
+                     + (u * p[f"conv{layer}.att_src"]).sum(2)[None])       # (target, source, head)
+            e = torch.nn.functional.leaky_relu(logit, 0.2)
+            e = torch.where(edges[:, :, None], e, -math.inf)
+            coefficient = torch.nan_to_num(torch.softmax(e, dim=1))
+            y = torch.einsum("ijh,jhc->ihc", coefficient * self.kept_edges(heads, layer), u)
+            h = (y.mean(1) if last else y.flatten(1)) + p[f"conv{layer}.bias"]
+            if not last:
+                h = torch.relu(self.layer_norm(h, layer) if self.norm else h)
+        return h
+
+    def kept_edges(self, heads: int, layer: int) -> torch.Tensor:
+        """What the coefficient of (target, source, head) is multiplied by."""
+        n, threshold = self.graph.n_nodes, round(self.config.attention_dropout * 65536)
+        if not threshold:
+            return torch.ones((n, n, heads), dtype=torch.float64)
+        padded = -(-heads // 8) * 8
+        key = philox.key(self.config.seed, self.epoch, layer, philox.DROPOUT, 7)
+        bits = philox.bits16(key, np.arange(n), n * padded).reshape(n, n, padded)[:, :, :heads]
+        scale = float(np.float32(65536 / (65536 - threshold)))
+        return torch.from_numpy((bits >= threshold) * scale)
 
     def loss(self, logits: torch.Tensor) -> torch.Tensor:
         """The mean over train nodes."""

@@ -18,6 +18,7 @@ import threadpoolctl
 
 from hpcgcn import philox
 from hpcgcn.backend.base import Backend, Message, count_entries
+from hpcgcn.backend.native.attention import NativeAttention
 from hpcgcn.backend.native.library import available, choose_level, kernels, levels
 from hpcgcn.backend.native.memory import aligned_empty, aligned_zeros
 
@@ -82,7 +83,7 @@ class TiledRows:
         return view
 
 
-class NativeBackend(Backend):
+class NativeBackend(NativeAttention, Backend):
     """The table of operations in C.
 
     `threads` (default: all cores of this process) also goes to NumPy's BLAS.

@@ -32,6 +32,9 @@ class Shape:
     lambda_: float = 0.5             # strength of the identity mapping
     self_loops: bool = True
     weights_first: bool = True       # A (h W) where W narrows; else always (A h) W
+    heads: int = 1                   # of attention
+    output_heads: int = 1            # of attention in the last layer
+    attention_dropout: float = 0.0   # of its coefficients
 
     @classmethod
     def of(cls, settings, n_features: int, n_classes: int) -> Shape:
@@ -41,7 +44,9 @@ class Shape:
                    settings.linear_layers, norm=choose.get(settings.norm, kind.norm),
                    dropout=settings.dropout, alpha=settings.alpha, lambda_=settings.lambda_,
                    self_loops=choose.get(settings.self_loops, kind.self_loops),
-                   weights_first=settings.weights_first)
+                   weights_first=settings.weights_first, heads=settings.heads,
+                   output_heads=settings.output_heads,
+                   attention_dropout=settings.attention_dropout)
 
     @property
     def architecture(self) -> Architecture:
@@ -50,7 +55,7 @@ class Shape:
 
     @property
     def normalisation(self) -> str:
-        """How neighbours are weighted: "symmetric" (by both degrees) or "mean"."""
+        """How neighbours are weighted: "symmetric" (by both degrees), "mean" or "sum"."""
         return MODELS[self.model].normalisation
 
 
@@ -59,7 +64,8 @@ class Architecture:
 
     name: str
     title = ""                       # as papers call it
-    normalisation = "symmetric"      # of the adjacency: "symmetric" or "mean"
+    normalisation = "symmetric"      # of the adjacency: "symmetric", "mean" or "sum"
+    attends = False                  # are its coefficients computed from activations?
     self_loops = True                # default of the setting
     norm = False                     # default of the setting
     # The settings that it takes, besides layers, hidden and dropout.

@@ -37,6 +37,23 @@ class Linear(Step):
                           transpose_a=True, accumulate=True)
 
 
+class ConstantProduct(Step):
+    """target = source @ matrix, for a constant that is not learned."""
+
+    def __init__(self, backend, source: Field, target: Field, matrix: Array):
+        super().__init__(backend, [source], target, scratch=[matrix])
+        self.source, self.matrix = source, matrix
+
+    def forward(self, rows, context):
+        block = slice(*rows)
+        self.backend.gemm(self.source.value[block], self.matrix.data, self.target.value[block])
+
+    def backward(self, rows, context):
+        block = slice(*rows)
+        self.backend.gemm(self.target.grad[block], self.matrix.data, self.source.grad[block],
+                          transpose_b=True, accumulate=self.source.adds(self))
+
+
 class Bias(Step):
     """target += bias, in place, where no epilogue does it.
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hpcgcn.backend import BACKENDS
 from hpcgcn.errors import ConfigError
-from hpcgcn.parallel.refusals import codec_families, has_budget, refuse, smooths
+from hpcgcn.parallel.refusals import attends, codec_families, has_budget, refuse, smooths
 from hpcgcn.setting import SettingsGroup, setting
 
 
@@ -34,6 +34,9 @@ class Settings(SettingsGroup):
                                   "(method = 'mixgcn')")
             return
         refuse("features", (
+            (attends(config),
+             f"model = '{config.model}' computes coefficients from whole rows, and here a rank "
+             "aggregates some columns of them; use parallel = 'partition'"),
             ("none" in codec_families(config),
              "codec = 'none' sends nothing, and a transpose moves every row"),
             ("nodes" in codec_families(config),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hpcgcn.parallel.refusals import has_budget, refuse
+from hpcgcn.parallel.refusals import attends, has_budget, refuse
 from hpcgcn.setting import SettingsGroup
 
 
@@ -17,5 +17,8 @@ class Settings(SettingsGroup):
     def check(self, config):
         if config.parallel == "hosts":
             refuse("hosts", (
+                (attends(config),
+                 f"model = '{config.model}' computes coefficients from whole rows, and here a rank "
+                 "has some columns of them; use parallel = 'partition'"),
                 (has_budget(config), "byte_budget counts whole rows, and here each rank sends its "
                                      "columns of them; set the rate"),))

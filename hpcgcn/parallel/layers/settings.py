@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hpcgcn.errors import ConfigError
-from hpcgcn.parallel.refusals import changed, codec_families, has_budget, is_stale, refuse
+from hpcgcn.parallel.refusals import (
+    attends,
+    changed,
+    codec_families,
+    has_budget,
+    is_stale,
+    refuse,
+)
 from hpcgcn.setting import SettingsGroup, setting
 
 
@@ -45,6 +52,9 @@ class Settings(SettingsGroup):
         without_effect = [name for name in own
                           if name in ("history_hold", "history_gradients", "shuffle_chunks")]
         refuse("layers", (
+            (attends(config),
+             f"model = '{config.model}' needs the softmax of all of a row's neighbours, and here "
+             "chunks add up what they read of each other; use parallel = 'partition'"),
             ("none" in codec_families(config), "codec = 'none' sends nothing, and the next stage "
                                                "needs every row"),
             ("nodes" in codec_families(config), "codec = 'nodes' leaves out nodes, and the next "

@@ -16,16 +16,17 @@ from hpcgcn.exchange.exchange import Exchange
 from hpcgcn.exchange.types import Policy
 from hpcgcn.mpi.runtime import Runtime
 from hpcgcn.parallel.aggregation import (
-    Aggregation,
     Aggregations,
     GatherStores,
     Rows,
-    Storage,
     gathers_gradient,
     multiply,
     reuse,
     row_blocks,
 )
+from hpcgcn.parallel.attention import AttentionProducts
+from hpcgcn.parallel.partition.attention import AttentionBackward, AttentionForward
+from hpcgcn.parallel.partition.halo_aggregation import HaloAggregation
 from hpcgcn.parallel.partition.halo_plans import HaloPlans, HopHalo
 from hpcgcn.parallel.partition.matrices import HaloMatrices, PartitionedMatrices
 
@@ -43,40 +44,6 @@ class Scratch:
         if held is None or len(held) < n_rows:
             held = self._arrays[what, width] = self.backend.zeros((n_rows, width))
         return held[:n_rows]
-
-
-class HaloAggregation(Aggregation):
-    """A hop in one direction: sends when all its input is there."""
-
-    def __init__(self, matrices: PartitionedMatrices, halo: HaloMatrices, exchange: Exchange,
-                 rows: tuple[int, int], width: int, blocking: bool, progress: Runtime):
-        """rows: how many of the input and of the output, which are the first ones."""
-        self.matrices, self.halo, self.exchange = matrices, halo, exchange
-        self.blocking, self.progress = blocking, progress
-        self.n_source, n_target = rows
-        self.interior, self.boundary = (matrices.blocks(n_target, boundary, width)
-                                        for boundary in (False, True))
-        self._n_pushed = 0
-
-    storage: Storage                 # the input, as SpMM gathers it
-
-    def push(self, rows, context):
-        self.storage.keep(rows)
-        self._n_pushed += rows[1] - rows[0]
-        if self._n_pushed == self.n_source:      # boundary rows come last
-            self._send(context)
-        self.progress.progress()
-
-    def _begin(self, context):
-        """Before the first row of the output."""
-        if not self.n_source:                # nobody pushed, but there may be something to receive
-            self._send(context)
-        self._n_pushed = 0
-        if self.blocking:
-            self.exchange.finish()
-
-    def _send(self, context):
-        raise NotImplementedError
 
 
 class HaloForward(HaloAggregation):
@@ -151,6 +118,9 @@ class HaloBackward(HaloAggregation):
         yield from self.boundary
 
 
+Forward = HaloForward | AttentionForward
+
+
 class HaloAggregations(Aggregations):
     """One exchange per hop and direction.
 
@@ -167,13 +137,13 @@ class HaloAggregations(Aggregations):
         self.halos = halos or HaloPlans(local)
         self.stores, self.scratch = GatherStores(backend, precision), Scratch(backend)
         self.exchanges: list[tuple[int, str, Exchange]] = []
-        self.forward: list[HaloForward] = [self._forward(hop, policies(hop.number, "forward"))
-                                           for hop in model.hops if trains]
-        self.backward: list[HaloBackward | None] = [
+        self.forward: list[Forward] = [self._forward(hop, policies(hop.number, "forward"))
+                                       for hop in model.hops if trains]
+        self.backward: list[HaloBackward | AttentionBackward | None] = [
             self._backward(hop, policies(hop.number, "backward"))
             if gathers_gradient(hop) else None for hop in model.hops if trains]
         self._plain: dict[int, tuple[Exchange, Any]] = {}    # of evaluation, by width
-        self.evaluation: list[HaloForward] = [
+        self.evaluation: list[Forward] = [
             self._evaluation(hop, self.forward[k] if trains else None, plain)
             for k, hop in enumerate(model.hops)]
         self.blocks = self._first_blocks(local.n_owned)
@@ -191,7 +161,7 @@ class HaloAggregations(Aggregations):
         return [block for boundary in (False, True)
                 for block in self.matrices.blocks(n_rows, boundary, self.width)]
 
-    def _forward(self, hop, policy: Policy) -> HaloForward:
+    def _forward(self, hop, policy: Policy) -> Forward:
         plan = self.halos.of_hop(hop.number)
         packed = self._packed(plan, hop.source.width)
         exchange = self._exchange(hop, "forward", plan, policy, packed)
@@ -199,8 +169,12 @@ class HaloAggregations(Aggregations):
         return self._there(hop, plan, exchange, packed,
                            (self.n_needed(hop.number - 1), self.n_needed(hop.number)))
 
-    def _there(self, hop, plan: HopHalo, exchange: Exchange, packed, rows) -> HaloForward:
+    def _there(self, hop, plan: HopHalo, exchange: Exchange, packed, rows) -> Forward:
         """packed: what the exchange sends from, or None."""
+        if hop.attention:
+            products = AttentionProducts(self.matrices.backend, hop, self.matrices.ids)
+            return AttentionForward(self.matrices, self.matrices.halo(plan), products, rows,
+                                    exchange, self.blocking, self.runtime)
         return HaloForward(self.matrices, self.matrices.halo(plan), hop.source.value,
                            hop.target.value, rows, exchange, self.blocking, self.stores,
                            hop.number, self.runtime, packed)
@@ -209,19 +183,23 @@ class HaloAggregations(Aggregations):
         """Where rows and sums to be sent are put together."""
         return self.scratch.rows("packed", plan.n_sent, width) if plan.has_sums else None
 
-    def _backward(self, hop, policy: Policy) -> HaloBackward:
+    def _backward(self, hop, policy: Policy) -> HaloBackward | AttentionBackward:
         plan, width = self.halos.of_hop(hop.number), hop.target.width
         halo = self.matrices.halo(plan)
         halo_gradient = self.matrices.backend.zeros((plan.n_received, width))
         exchange = self._exchange(hop, "backward", plan, policy, halo_gradient)
         self.exchanges.append((hop.number, "backward", exchange))
-        return HaloBackward(self.matrices, halo, hop.target.grad, hop.source.grad,
-                            (self.n_needed(hop.number), self.n_needed(hop.number - 1)),
+        rows = self.n_needed(hop.number), self.n_needed(hop.number - 1)
+        forward = self.forward[hop.number - 1]
+        if isinstance(forward, AttentionForward):
+            return AttentionBackward(self.matrices, forward, rows, halo_gradient, exchange,
+                                     self.blocking, self.runtime)
+        return HaloBackward(self.matrices, halo, hop.target.grad, hop.source.grad, rows,
                             hop.source.adds(hop), halo_gradient, exchange, self.blocking,
                             self.stores, hop.number, self.runtime,
                             self.scratch.rows("summed", halo.n_summed, width))
 
-    def _evaluation(self, hop, training: HaloForward | None, plain: Policy) -> HaloForward:
+    def _evaluation(self, hop, training: Forward | None, plain: Policy) -> Forward:
         """Exact, of all rows: training's own aggregation if it is that, or another one."""
         n_owned, width = self.matrices.n_owned, hop.source.width
         plan = self.halos.whole()

@@ -21,6 +21,7 @@ class PartitionedMatrices:
         self.backend, self.local, self.n_owned = backend, local, local.n_owned
         self.rows, self.columns, self.halo_columns = scales(normalisation, local.degree,
                                                             local.halo_degree, backend.dtype)
+        self.ids = backend.from_host(local.ids)
         self.inner = self.matrix(local.inner, self.rows, self.columns)
         self._transposes: dict[int, object] = {}
         self._halos: dict[int, HaloMatrices] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hpcgcn.errors import ConfigError
-from hpcgcn.parallel.refusals import codec_families
+from hpcgcn.parallel.refusals import attends, codec_families
 from hpcgcn.setting import SettingsGroup, setting
 
 
@@ -23,7 +23,8 @@ class Settings(SettingsGroup):
                                        choices=("volume", "cut"))
     halo: str = setting("auto", "what is exchanged for cut edges: rows; cover: rows or partial "
                                 "sums, whichever are fewer, per pair of ranks and hop; auto: cover "
-                                "where it saves 2 %, not with codec nodes or precision bf16",
+                                "where it saves 2 %, not with codec nodes, precision bf16 or "
+                                "attention (gat)",
                         choices=("auto", "rows", "cover"))
 
     def check(self, config):
@@ -31,9 +32,17 @@ class Settings(SettingsGroup):
             raise ConfigError("halo = 'cover' does not go with codec = 'nodes': it leaves out rows "
                               "at random, and a partial sum cannot leave out one of its rows; "
                               "write halo = 'rows'")
+        if config.precision != "fp32" and attends(config):
+            raise ConfigError(f"precision = '{config.precision}' does not go with model = "
+                              f"'{config.model}': attention reads rows in fp32; leave it out")
 
 
 def halo_kind(config) -> str:
-    """What is exchanged: `auto` means rows where sums cannot be made, or would be rounded again."""
+    """What is exchanged: `auto` means rows where sums cannot be made, or would be rounded again.
+
+    Of coefficients that change from epoch to epoch no sums can be made.
+    """
+    if attends(config):
+        return "rows"
     unfit = "nodes" in codec_families(config) or config.precision != "fp32"
     return "rows" if config.halo == "auto" and unfit else config.halo

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+
 from hpcgcn.graph.data import Part
 from hpcgcn.parallel.partition.aggregations import HaloAggregations
 from hpcgcn.parallel.partition.halo_plans import HaloPlans
 from hpcgcn.parallel.partition.loading import load_partition
 from hpcgcn.parallel.partition.settings import halo_kind
+from hpcgcn.parallel.refusals import attends
 from hpcgcn.parallel.strategy import Strategy, exact_policies
+
+log = logging.getLogger(__name__)
 
 
 class PartitionStrategy(Strategy):
@@ -19,6 +24,9 @@ class PartitionStrategy(Strategy):
     def __init__(self, runtime, config):
         super().__init__(runtime, config)
         self._halos: list[HaloPlans] = []
+        if config.halo == "cover" and attends(config) and runtime.comm.rank == 0:
+            log.warning("halo = 'cover': rows are sent; model = '%s' weights them where they are "
+                        "read, so nobody can add them up before", config.model)
 
     def _halos_of(self, local) -> HaloPlans:
         """What the hops over a local graph exchange."""

@@ -13,6 +13,7 @@ from hpcgcn.parallel.aggregation import (
     row_blocks,
     scales,
 )
+from hpcgcn.parallel.single.attention import WholeAttention, WholeAttentionBackward
 
 
 class WholeAggregation(Aggregation):
@@ -44,6 +45,7 @@ class WholeAggregations(Aggregations):
         rows, columns, _ = self.scales
         self.matrix = backend.csr(local.inner.indptr, local.inner.indices, local.n_owned,
                                   local.inner.weights, rows, columns)
+        self.ids = backend.from_host(local.ids)
         self.reuse, self.stores = reuse(self.matrix), GatherStores(backend, precision)
         self._transposes: dict[int, object] = {}
         self.forward = [self._forward(hop, self.n_needed(hop.number)) for hop in model.hops]
@@ -67,16 +69,23 @@ class WholeAggregations(Aggregations):
         return [block for run in runs
                 for block in row_blocks(self.backend, run[0], run[1], width)]
 
-    def _forward(self, hop, n_rows: int) -> WholeAggregation:
+    def _forward(self, hop, n_rows: int) -> Aggregation:
+        if hop.attention:
+            return WholeAttention(self.backend, hop, self.ids, self.matrix,
+                                  self._blocks(n_rows, hop.target.width),
+                                  int(self.local.inner.indptr[n_rows]))
         return WholeAggregation(self.backend, self.matrix, hop.source.value, hop.target.value,
                                 self._blocks(n_rows, hop.target.width), False, self.stores,
                                 hop.number, self.reuse, int(self.local.inner.indptr[n_rows]))
 
-    def _backward(self, hop) -> WholeAggregation:
+    def _backward(self, hop) -> Aggregation:
         matrix = self._transposed(self.n_needed(hop.number))
+        blocks = self._blocks(self.n_needed(hop.number - 1), hop.source.width)
+        if hop.attention:
+            return WholeAttentionBackward(self.backend, hop, self.ids, matrix, blocks,
+                                          self.n_needed(hop.number))
         return WholeAggregation(self.backend, matrix, hop.target.grad, hop.source.grad,
-                                self._blocks(self.n_needed(hop.number - 1), hop.source.width),
-                                hop.source.adds(hop), self.stores, hop.number, self.reuse,
+                                blocks, hop.source.adds(hop), self.stores, hop.number, self.reuse,
                                 matrix.nnz)
 
     def _transposed(self, n_first: int):

@@ -19,6 +19,7 @@
 #include "codec.h"
 #include "epilogue.h"
 #include "loss.h"
+#include "attention.h"
 #include "cover.h"
 
 #define JOIN(a, b) a##b
@@ -46,6 +47,11 @@ const operation TABLE(LEVEL)[] = {
     {"epilogue_backward", "iffFdfffFFFii", run_epilogue_backward},
     {"softmax_cross_entropy", "ifjdFi=", run_softmax_cross_entropy},
     {"sigmoid_cross_entropy", "ifbbdFi=", run_sigmoid_cross_entropy},
+    {"head_dots", "iffFiii", run_head_dots},
+    {"head_dots_backward", "ifffFFiii", run_head_dots_backward},
+    {"attend", "illjifiiffFFFiiiiiiidll", run_attend},
+    {"attention_gradients", "iffffFFiii", run_attention_gradients},
+    {"attend_backward", "illjifiifffFFiiiiiidll", run_attend_backward},
     {"minimum_cover", "iljBB", run_minimum_cover},
     {NULL, NULL, NULL},
 };
