@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from hpcgcn import philox
 from hpcgcn.backend.attention import AttentionOperations
+from hpcgcn.backend.cuda_arguments import dropout_arguments
 from hpcgcn.backend.cuda_kernels import NULL, blocks, row_shape
 
 WARPS = 8                        # per block: a warp per row and head
@@ -76,8 +76,5 @@ def _warps(rows, heads: int) -> tuple[tuple[int], tuple[int, int]]:
 
 def _drawn(dropout) -> tuple:
     """Key, threshold, scale and ids as the kernels take them."""
-    if dropout is None or not dropout[1]:
-        return np.uint32(0), np.uint32(0), np.uint32(0), np.float32(1), NULL, NULL
-    key, threshold, row_ids, column_ids = dropout
-    return (*map(np.uint32, key), np.uint32(threshold),
-            np.float32(philox.dropout_scale(threshold)), row_ids, column_ids)
+    key, threshold, *ids = dropout or (None, 0, NULL, NULL)
+    return *dropout_arguments(key, threshold), *ids
