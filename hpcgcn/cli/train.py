@@ -50,12 +50,13 @@ def _announce():
 
 def _train(comm, args) -> int:
     from hpcgcn.config import FIELDS, OLD_FIELDS, RENAMED, make_config
-    from hpcgcn.logs import show_no_notes
+    from hpcgcn.logs import set_console_format, show_no_notes
     from hpcgcn.mpi.world import on_root
     from hpcgcn.train.run import train_model
     given = {key: value for key, value in vars(args).items()
              if key in FIELDS or key in RENAMED or key in OLD_FIELDS}
     config = on_root(comm, make_config, given, args.config, "the command line")
+    set_console_format(config.log_format)
     if config.quiet:
         show_no_notes()
     return train_model(args.graph, config, comm).exit_code

@@ -207,3 +207,5 @@ class RunSettings(SettingsGroup):
                                           "seconds; 0: never",
                                    low=0.0, high=1e9)
     quiet: bool = setting(False, "print only the summary")
+    log_format: str = setting("text", "messages for people, or one JSON object per line",
+                              choices=("text", "json"))

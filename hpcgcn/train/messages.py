@@ -24,14 +24,6 @@ def unused_settings(config: Config, n_ranks: int) -> str:
             f"start several (mpirun -n 2 hpcgcn train ...)")
 
 
-def progress_line(epoch: int, n_epochs: int, loss: float, scores: dict[str, float],
-                  times: list[float]) -> str:
-    """One line about an epoch that was evaluated; times: seconds of the epochs so far."""
-    recent = sorted(times[-50:])[len(times[-50:]) // 2]
-    parts = "  ".join(f"{name} {value:.4f}" for name, value in scores.items())
-    return f"epoch {epoch:>5}/{n_epochs}  loss {loss:.4f}  {parts}  {1000 * recent:.1f} ms/epoch"
-
-
 def closing_lines(path: str, summary: dict, config: Config, of_strategy: str = "") -> str:
     """The end of a run in a few lines; of_strategy: those that its strategy adds."""
     if summary["stopped_early"]:

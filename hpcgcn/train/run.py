@@ -5,6 +5,7 @@ The same function serves the command line and scripts.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import os
@@ -18,7 +19,7 @@ from hpcgcn.errors import CheckpointError, ConfigError
 from hpcgcn.exchange.describe import hop_lines, idle_staleness
 from hpcgcn.graph.data import Graph
 from hpcgcn.graph.in_memory import usable_graph
-from hpcgcn.logs import named_if_slow, progress
+from hpcgcn.logs import named_if_slow, progress, set_console_format, tell
 from hpcgcn.mpi.runtime import Runtime
 from hpcgcn.mpi.stop import StopRequest
 from hpcgcn.mpi.watchdog import Watchdog
@@ -29,8 +30,9 @@ from hpcgcn.train.accounting import work_by_role
 from hpcgcn.train.callback import Callback, CallbackRunner, EpochReport
 from hpcgcn.train.folder import RunFolder
 from hpcgcn.train.lock import LockHolder
-from hpcgcn.train.messages import closing_lines, progress_line, unused_settings
+from hpcgcn.train.messages import closing_lines, unused_settings
 from hpcgcn.train.plateau import ChanceWatch, chance_loss, features_are_uneven, remedy
+from hpcgcn.train.progress import Progress
 from hpcgcn.train.start import Start, begin, decide
 from hpcgcn.train.trainer import EpochLedger, Trainer, describe, metrics_file
 
@@ -105,6 +107,7 @@ def _checked_source(source) -> str | Graph:
 def _train(source, config: Config, runtime: Runtime, watchdog: Watchdog,
            callback: CallbackRunner) -> Result:
     comm = runtime.comm
+    set_console_format(config.log_format)
     with LockHolder() as lock:           # rank 0 holds it for the job
         start = on_root(comm, decide, config, source, lock)
         _note(comm, start.notes)
@@ -120,8 +123,7 @@ def _train(source, config: Config, runtime: Runtime, watchdog: Watchdog,
             _resume(trainer, start.path, say)
         # Nothing is written before this: a command that is refused leaves no trace.
         _note(comm, on_root(comm, begin, start, config, trainer.strategy.choices, lock))
-        result = _run(trainer, RunFolder(start.path), lock, say, watchdog,
-                      callback, uneven)
+        result = _run(trainer, RunFolder(start.path), lock, watchdog, callback, uneven)
         trainer.close()
         return result
 
@@ -186,7 +188,7 @@ def _resume(trainer: Trainer, folder: str, say):
     say(f"resuming from {path}: {trainer.epoch} epochs done" + (f"; {note}" if note else ""))
 
 
-def _run(trainer: Trainer, folder: RunFolder, lock: LockHolder, say, watchdog: Watchdog,
+def _run(trainer: Trainer, folder: RunFolder, lock: LockHolder, watchdog: Watchdog,
          callback: CallbackRunner, uneven: bool) -> Result:
     """The epochs, with evaluation, metrics and checkpoints between them."""
     config, comm = trainer.config, trainer.comm
@@ -198,8 +200,8 @@ def _run(trainer: Trainer, folder: RunFolder, lock: LockHolder, say, watchdog: W
     chance = ChanceWatch(chance_loss(comm, trainer.engine.labels, trainer.shape.n_classes))
     stopped = False
     scores: dict[str, float] = {}            # of the last epoch, if it was evaluated
-    times: list[float] = []
-    with StopRequest() as request, watchdog.impatient():
+    shown = Progress(config, comm.rank == 0)
+    with StopRequest() as request, watchdog.impatient(), contextlib.closing(shown):
         while trainer.epoch < config.epochs and not stopped and not trainer.out_of_patience:
             late = config.time_limit and time.perf_counter() - began > 60 * config.time_limit
             epoch_began = time.perf_counter()
@@ -209,7 +211,7 @@ def _run(trainer: Trainer, folder: RunFolder, lock: LockHolder, say, watchdog: W
             ledger.reset()
             loss, stopped, allreduce = trainer.run_epoch(bool(request.received or late))
             seconds = time.perf_counter() - epoch_began
-            times.append(seconds)
+            shown.epoch_done(trainer.epoch, seconds)
             warning = chance.observe(loss)
             if warning and comm.rank == 0:
                 log.warning("%s; %s", warning, remedy(trainer.strategy, uneven))
@@ -221,7 +223,7 @@ def _run(trainer: Trainer, folder: RunFolder, lock: LockHolder, say, watchdog: W
                 scores = trainer.evaluate()
                 if scheduled:        # else an interrupted run would differ from one that was not
                     trainer.remember_best(scores)
-                say(progress_line(trainer.epoch, config.epochs, loss, scores, times))
+                shown.evaluated(trainer.epoch, loss, scores)
             if metrics and row is not None:          # on rank 0
                 metrics.write({"epoch": trainer.epoch, "loss": loss,
                                **{k: v for k, v in scores.items() if v == v}, **row,
@@ -243,8 +245,8 @@ def _run(trainer: Trainer, folder: RunFolder, lock: LockHolder, say, watchdog: W
     summary = comm.bcast(summary)        # rank 0 has gathered what the others did
     on_root(comm, folder.write_summary, summary)
     if comm.rank == 0:
-        progress.info("%s", closing_lines(folder.path, summary, config,
-                                         trainer.strategy.closing_lines(summary)))
+        tell(closing_lines(folder.path, summary, config, trainer.strategy.closing_lines(summary)),
+             "summary", {"folder": folder.path, **summary})
     return Result(folder.path, summary, EXIT_RUN_AGAIN if stopped else 0)
 
 
