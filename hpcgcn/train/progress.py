@@ -58,7 +58,7 @@ class Progress:
         return f"{1000 * self._typical():.1f} ms/epoch"
 
     def _left_in_words(self, epoch: int) -> str:
-        return f"  ETA {in_words(self.seconds_left(epoch))}" if epoch < self.n_epochs else ""
+        return f", ETA {in_words(self.seconds_left(epoch))}" if epoch < self.n_epochs else ""
 
 
 def in_words(seconds: float) -> str:
