@@ -98,7 +98,9 @@ def fitting_shape(config: Config, layout: Layout) -> Shape:
     last = "output.weight" if "output.weight" in layout else f"conv{config.layers}.weight"
     if not all(len(layout.get(name, (0, ()))[1]) == 2 for name in (first, last)):
         raise ValueError(f"/layout has no matrices {first} and {last}")
-    shape = Shape.of(config, layout[first][1][0], layout[last][1][1])
+    # With attention the last weight has the classes of all heads side by side.
+    classes = layout.get(f"conv{config.layers}.att_src", layout[last])[1]
+    shape = Shape.of(config, layout[first][1][0], classes[-1])
     try:
         expected = {spec.name: tuple(spec.shape) for spec in parameter_specs(shape)}
     except HpcgcnError as error:
