@@ -15,7 +15,7 @@ from hpcgcn.errors import ConfigError, FileError
 from hpcgcn.files.atomic import atomic_file, atomic_folder
 from hpcgcn.files.replace import REMEDY, Replaces
 from hpcgcn.formats.files import check_readable
-from hpcgcn.nn.models import Shape, parameter_specs
+from hpcgcn.nn.models import MODELS, Shape, parameter_specs
 from hpcgcn.train import checkpoint
 from hpcgcn.train.folder import RunFolder
 from hpcgcn.weights.layouts import FRAMEWORKS, to_theirs
@@ -83,6 +83,8 @@ def imported_config(path, weights: Found, metadata: dict[str, str], given: dict)
     shape = weights.shape
     chosen = {"model": shape.model, "layers": shape.layers, "linear_layers": shape.linear_layers,
               "dropout": 0.0, "norm": "yes" if shape.norm else "no", "hidden": shape.hidden}
+    if MODELS[shape.model].attends:
+        chosen |= {"heads": shape.heads, "output_heads": shape.output_heads}
     chosen |= {name: value for name, value in _noted(path, metadata).items()
                if name in ("alpha", "lambda", "self_loops")}
     config = make_config(chosen | given, where=str(path))

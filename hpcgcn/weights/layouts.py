@@ -21,6 +21,8 @@ LAYERS = {(framework, name): names for name, kind in MODELS.items()
           for framework, names in kind.weight_names.items()}
 _LIST = {"pyg": "convs", "dgl": "layers"}
 LINEAR = {"weight": ("weight", True), "bias": ("bias", False)}
+# Vectors by head, which PyG keeps with an axis in front.
+BY_HEAD = ("att_src", "att_dst")
 NORM = {"gamma": ("weight", False), "beta": ("bias", False)}
 
 
@@ -54,6 +56,9 @@ def to_theirs(framework: str, shape: Shape,
     tensors = {theirs: np.ascontiguousarray(parameters[ours].T if turned else parameters[ours],
                                             np.float32)
                for ours, (theirs, turned) in their_names(framework, shape).items()}
+    if framework != "hpcgcn":
+        tensors = {name: value[None] if name.endswith(BY_HEAD) else value
+                   for name, value in tensors.items()}
     for name in MODELS[shape.model].zero_weights.get(framework, ()):
         tensors.update({f"{_LIST[framework]}.{k}.{name}": np.zeros(shape.hidden, np.float32)
                         for k in range(shape.layers)})

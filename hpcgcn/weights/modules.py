@@ -9,22 +9,37 @@ import numpy as np
 
 from hpcgcn.errors import FileError
 from hpcgcn.nn.parameters import LARGEST_PARAMETER, are_usable
-from hpcgcn.weights.layouts import LAYERS, LINEAR
+from hpcgcn.weights.layouts import BY_HEAD, LAYERS, LINEAR
 
 # Longest first: what of a name belongs to the layer.
 _SUFFIXES = ("fc_neigh.weight", "fc_self.weight", "fc_self.bias", "lin_l.weight", "lin_l.bias",
-             "lin_r.weight", "lin.weight", "weight1", "weight2", "weight", "bias")
+             "lin_r.weight", "lin.weight", *BY_HEAD, "weight1", "weight2", "weight", "bias")
 # A name that only one kind of layer has, and which it is. A layer whose weight is called like a
 # linear layer's has none.
 SIGNS: dict[str, tuple[str, str]] = {}
 for _kind, _names in LAYERS.items():
-    if _names["weight"][0] != LINEAR["weight"][0]:
+    _by_head = [_names[name][0] for name in BY_HEAD if name in _names]
+    if _by_head:
+        SIGNS |= dict.fromkeys(_by_head, _kind)          # its weight is called like GCNConv's
+    elif _names["weight"][0] != LINEAR["weight"][0]:
         SIGNS.setdefault(_names["weight"][0], _kind)
 # Parts of layers that are not known here, but whose weights would pass for plain ones.
 _OTHERS = re.compile(r"lin_(rel|root|out|key|query|value|skip|src|dst|edge|beta|self|neigh|f|s)|"
-                     r"fc_pool|lstm|rnn|gru|nn|apply_func|att\w*")
+                     r"fc_pool|lstm|rnn|gru|nn|apply_func|att(?!_src$|_dst$)\w*")
 _BATCH_NORM = re.compile(r"bns?\d*|batch_?norms?\d*|BatchNorm\w*")
-KNOWN = "GCNConv, GraphConv, SAGEConv, GCN2Conv, Linear and LayerNorm"
+KNOWN = "GCNConv, GraphConv, SAGEConv, GCN2Conv, GATConv, Linear and LayerNorm"
+
+
+def kind_of_layer(parts: dict) -> set[tuple[str, str]]:
+    """The kind of graph layer that a module is; of several that share a name, the one that has most
+    of its names."""
+    kinds = {SIGNS[suffix] for suffix in parts if suffix in SIGNS}
+    most = max((_n_named(kind, parts) for kind in kinds), default=0)
+    return {kind for kind in kinds if _n_named(kind, parts) == most}
+
+
+def _n_named(kind: tuple[str, str], parts: dict) -> int:
+    return sum(theirs in parts for theirs, _ in LAYERS[kind].values())
 
 
 def checked(where: str, name: str, tensor: np.ndarray) -> np.ndarray:
@@ -32,6 +47,8 @@ def checked(where: str, name: str, tensor: np.ndarray) -> np.ndarray:
     if tensor.dtype.kind != "f":
         raise FileError(f"{where}: the tensor {name!r} holds {tensor.dtype}; expected finite "
                         "numbers")
+    if name.endswith(BY_HEAD) and tensor.ndim == 3 and len(tensor) == 1:
+        tensor = tensor[0]
     if tensor.ndim not in (1, 2):
         raise FileError(f"{where}: the tensor {name!r} has the shape {tensor.shape}; expected "
                         "one or two dimensions")

@@ -17,7 +17,14 @@ import numpy as np
 from hpcgcn.errors import FileError
 from hpcgcn.nn.models import MODELS, Shape, models_where, parameter_specs
 from hpcgcn.weights.layouts import LAYERS, LINEAR, NORM
-from hpcgcn.weights.modules import SIGNS, checked, is_norm, natural, sort_modules, taken
+from hpcgcn.weights.modules import (
+    checked,
+    is_norm,
+    kind_of_layer,
+    natural,
+    sort_modules,
+    taken,
+)
 
 _GRAPH_NAME = re.compile(
     r"(g?convs?|graph_?convs?|gcns?|gnns?|gcs?|layers?|gc_?layers?|blocks?)_?\d*", re.IGNORECASE)
@@ -25,7 +32,7 @@ _LINEAR_NAME = re.compile(r"(lins?|linears?|fcs?|dense|mlp|out|output|head|class
                           r"pred\w*|readout|post\w*)_?\d*", re.IGNORECASE)
 _FRONT_NAME = re.compile(r"(pre|in|input|embed|emb|enc|encoder|first|start)(_?\w*)", re.IGNORECASE)
 _OUR_NAME = re.compile(
-    r"(conv|norm)\d+\.(weight|weight_self|bias|gamma|beta)|(input|output)\.(weight|bias)")
+    r"(conv|norm)\d+\.(weight|weight_self|att_src|att_dst|bias|gamma|beta)|(input|output)\.(weight|bias)")
 
 
 @dataclass
@@ -51,7 +58,7 @@ def from_theirs(where: str, tensors: dict[str, np.ndarray], framework: str | Non
     if framework == "hpcgcn" or _is_ours(tensors):
         return _ours(where, tensors, linear_layers or 0)
     modules = sort_modules(where, tensors)
-    signs = {SIGNS[suffix] for parts in modules.values() for suffix in parts if suffix in SIGNS}
+    signs = {kind for parts in modules.values() for kind in kind_of_layer(parts)}
     if len(signs) > 1:
         raise FileError(f"{where}: layers of "
                         f"{' and '.join(sorted(f'{f} {m}' for f, m in signs))} in one stack; "
@@ -153,7 +160,10 @@ def _stack(where: str, framework: str, model: str, modules: dict, noted: int | N
     for number, name in enumerate(layers, 1):
         names = LINEAR if name in linear else LAYERS[framework, model]
         arrays = taken(where, name, modules[name], names, optional=("bias",))
-        arrays.setdefault("bias", np.zeros(arrays["weight"].shape[1], np.float32))
+        n_biases = arrays["weight"].shape[1]
+        if "att_src" in arrays and number == len(layers):
+            n_biases = arrays["att_src"].shape[1]        # of the mean of the heads
+        arrays.setdefault("bias", np.zeros(n_biases, np.float32))
         widths.append(arrays["weight"].shape)
         parameters.update({f"conv{number}.{part}": value for part, value in arrays.items()})
     _check_chain(where, layers, widths)
@@ -163,7 +173,17 @@ def _stack(where: str, framework: str, model: str, modules: dict, noted: int | N
                         "one after every layer but the last")
     shape = Shape(model, widths[0][0], widths[-1][1], len(layers), widths[0][1] if len(layers) > 1
                   else 1, len(linear), norm=n_norms > 0, self_loops=MODELS[model].self_loops)
+    shape = _with_heads(shape, parameters)
     return Found(framework, shape, _fitted(where, shape, parameters))
+
+
+def _with_heads(shape: Shape, parameters: dict) -> Shape:
+    """The shape with the heads of its first and last layer, if it has any."""
+    first, last = (parameters.get(f"conv{layer}.att_src") for layer in (1, shape.layers))
+    if first is None or last is None:
+        return shape
+    return replace(shape, heads=len(first) if shape.layers > 1 else 1, output_heads=len(last),
+                   n_classes=last.shape[1])
 
 
 def _check_biases(where: str, framework: str, model: str, layers: list[dict]):
@@ -233,7 +253,7 @@ def _is_ours(tensors: dict) -> bool:
     """Names that only our own files have; a plain GCN's conv1.weight and conv1.bias are DGL's too,
     and mean the same."""
     return (all(_OUR_NAME.fullmatch(name) for name in tensors)
-            and any(name.endswith(("weight_self", "gamma"))
+            and any(name.endswith(("weight_self", "gamma", "att_src"))
                     or name.startswith(("input.", "output.")) for name in tensors))
 
 
@@ -252,7 +272,8 @@ def _ours(where: str, tensors: dict, linear_layers: int) -> Found:
                         "output.weight")
     n_features, n_classes = tensors[first_last[0]].shape[0], tensors[first_last[1]].shape[1]
     hidden = tensors[first_last[0]].shape[1] if layers > 1 or first_last[0] == "input.weight" else 1
-    shapes = [replace(shape, n_features=n_features, n_classes=n_classes, hidden=hidden)
+    shapes = [_with_heads(replace(shape, n_features=n_features, n_classes=n_classes,
+                                  hidden=hidden), tensors)
               for shape in _shapes(layers, _linear_counts(tensors, layers, linear_layers))]
     shape = min(shapes,
                 key=lambda s: len({spec.name for spec in parameter_specs(s)} ^ set(tensors)))

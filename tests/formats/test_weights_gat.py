@@ -1,0 +1,95 @@
+"""Weights of PyG's GATConv in and out: logits on 1 and 3 ranks, and files that are refused."""
+
+import sys
+
+import numpy as np
+import pytest
+from launch import launch
+from test_weights import assert_close, graph, graph_file, predicted, pyg_logits  # noqa: F401
+
+from hpcgcn.cli import main
+from hpcgcn.errors import FileError
+from hpcgcn.nn.models import Shape, parameter_specs
+from hpcgcn.weights.files import read_weights, write_weights
+
+pytestmark = [pytest.mark.one_machine, pytest.mark.mpi_skip]
+FEATURES, CLASSES, HEADS, COLUMNS = 5, 3, 4, 2
+
+
+def pyg_gat(layers=3, output_heads=2, concat_last=False):
+    """A stack as PyG's users write it."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    nn = pytest.importorskip("torch_geometric.nn", reason="PyG is not installed")
+
+    class Stack(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            widths = [FEATURES, *[HEADS * COLUMNS] * (layers - 1)]
+            self.convs = torch.nn.ModuleList(
+                [nn.GATConv(width, COLUMNS, HEADS) for width in widths[:-1]]
+                + [nn.GATConv(widths[-1], CLASSES, output_heads, concat=concat_last)])
+
+        def forward(self, x, edges):
+            for conv in self.convs[:-1]:
+                x = conv(x, edges).relu()
+            return self.convs[-1](x, edges)
+
+    torch.manual_seed(0)
+    model = Stack().eval()
+    for value in model.parameters():
+        torch.nn.init.normal_(value, std=0.5)
+    return model
+
+
+def test_a_pyg_model_gives_its_logits_here(graph, graph_file, tmp_path):  # noqa: F811
+    from safetensors.torch import save_file
+    model = pyg_gat()
+    save_file(model.state_dict(), tmp_path / "w.safetensors")
+    command = ["predict", "--weights", str(tmp_path / "w.safetensors"), str(graph_file), "--what",
+               "logits"]
+    assert main([*command, "-o", str(tmp_path / "one.h5")]) == 0
+    launch(3, [sys.executable, "-m", "hpcgcn", *command, "-o", str(tmp_path / "three.h5")],
+           timeout=120).check()
+    wanted = pyg_logits(model, graph)
+    assert np.abs(wanted).max() > 0.1
+    assert_close(predicted(tmp_path / "one.h5"), wanted)
+    assert_close(predicted(tmp_path / "three.h5"), wanted)
+
+
+def test_a_model_trained_here_gives_its_logits_in_pyg(graph, graph_file, tmp_path):  # noqa: F811
+    import torch
+    from safetensors.torch import load_file
+    run = tmp_path / "run"
+    assert main(["train", str(graph_file), "--model", "gat", "--layers", "3", "--hidden", "8",
+                 "--heads", "4", "--output-heads", "2", "--epochs", "3", "--quiet",
+                 "--output", str(tmp_path), "--name", "run"]) == 0
+    assert main(["weights", "export", str(run), "-o", str(tmp_path / "w.safetensors"),
+                 "--which", "last"]) == 0
+    assert main(["predict", str(run), str(graph_file), "--what", "logits", "--which", "last", "-o",
+                 str(tmp_path / "p.h5")]) == 0
+    model = pyg_gat()
+    model.load_state_dict(load_file(tmp_path / "w.safetensors"))
+    with torch.no_grad():
+        assert_close(predicted(tmp_path / "p.h5"), pyg_logits(model, graph))
+
+
+@pytest.mark.parametrize("framework", ["pyg", "hpcgcn"])
+@pytest.mark.parametrize("layers, norm", [(1, False), (2, True), (3, False)])
+def test_there_and_back(framework, layers, norm, tmp_path):
+    shape = Shape("gat", 5, 3, layers, 8 if layers > 1 else 1, norm=norm,
+                  heads=4 if layers > 1 else 1, output_heads=2)
+    rng = np.random.default_rng(0)
+    values = {spec.name: rng.normal(size=spec.shape).astype(np.float32)
+              for spec in parameter_specs(shape)}
+    write_weights(tmp_path / "w.safetensors", framework, shape, values)
+    found, _ = read_weights(tmp_path / "w.safetensors")
+    assert found.shape == shape
+    for name, value in values.items():
+        np.testing.assert_array_equal(found.parameters[name], value)
+
+
+def test_a_last_layer_that_concatenates_is_refused(tmp_path):
+    from safetensors.torch import save_file
+    save_file(pyg_gat(concat_last=True).state_dict(), tmp_path / "w.safetensors")
+    with pytest.raises(FileError, match="conv3.bias"):
+        read_weights(tmp_path / "w.safetensors")
