@@ -116,8 +116,9 @@ def _features(where: str, archive: Archive, prefix: str, n_nodes: int):
         return None
     shape = archive[f"{prefix}_shape"].reshape(-1)
     if len(shape) != 2 or shape.dtype.kind not in "iu" or not 0 < shape[1] < 2 ** 31:
-        raise GraphError(f"{where}: {prefix}_shape is {shape.tolist()}; expected the numbers of "
-                         "nodes and columns")
+        held = f"{shape.tolist()}" if len(shape) <= 4 else f"an array of {len(shape)} values"
+        raise GraphError(f"{where}: {prefix}_shape is {held}; expected the numbers of nodes and "
+                         "columns")
     n_columns = int(shape[1])
     indptr, indices = checked_csr(f"{where} ({prefix}_indptr, {prefix}_indices)",
                                   archive[f"{prefix}_indptr"],

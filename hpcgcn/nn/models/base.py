@@ -40,13 +40,14 @@ class Shape:
     def of(cls, settings, n_features: int, n_classes: int) -> Shape:
         """The shape that settings mean: what they leave open is the model's own default."""
         kind, choose = MODELS[settings.model], {"yes": True, "no": False}
+        # Models without attention are the same model whatever these settings are.
+        attention = {name: getattr(settings, name) for name in
+                     ("heads", "output_heads", "attention_dropout") if kind.attends}
         return cls(settings.model, n_features, n_classes, settings.layers, settings.hidden,
                    settings.linear_layers, norm=choose.get(settings.norm, kind.norm),
                    dropout=settings.dropout, alpha=settings.alpha, lambda_=settings.lambda_,
                    self_loops=choose.get(settings.self_loops, kind.self_loops),
-                   weights_first=settings.weights_first, heads=settings.heads,
-                   output_heads=settings.output_heads,
-                   attention_dropout=settings.attention_dropout)
+                   weights_first=settings.weights_first, **attention)
 
     @property
     def architecture(self) -> Architecture:
