@@ -38,7 +38,7 @@ RUN_ON_RANKS = $(BIN)/python tests/launch.py $$ranks 600 $(BIN)/python -m pytest
 WORKERS = 2
 SIDE_BY_SIDE = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup demo lint test test-fast test-unit test-mpi test-jobs test-mpich test-lab test-gpu cluster-deps peers clean
+.PHONY: help setup demo lint test test-fast test-unit test-mpi test-jobs test-jobs-on-clusters test-other-jobs test-mpich test-lab test-gpu cluster-deps peers clean
 
 help:
 	@echo "make demo          generate a graph, train on $(RANKS) ranks, show the result"
@@ -82,8 +82,8 @@ demo: $(INSTALLED)
 	$(BIN)/hpcgcn report runs/demo-overlap runs/demo-sylvie-a -o runs/demo.html --overwrite
 
 test: $(TESTABLE)
-	@echo "Two parts side by side; each shows its output when it is done."
-	$(MAKE) -j2 --output-sync VENV=$(VENV) test-unit test-jobs
+	@echo "Three parts side by side; each shows its output when it is done."
+	$(MAKE) -j3 --output-sync VENV=$(VENV) test-unit test-jobs-on-clusters test-other-jobs
 	$(MAKE) VENV=$(VENV) test-mpi
 
 test-unit: $(TESTABLE)
@@ -100,8 +100,14 @@ test-mpi: $(TESTABLE)
 	  $(RUN_ON_RANKS); \
 	done
 
-test-jobs: $(TESTABLE)
-	$(BIN)/python -m pytest -m jobs
+# Jobs on clusters mostly wait for each other's end, which leaves the cores to the other parts.
+test-jobs-on-clusters: $(TESTABLE)
+	$(BIN)/python -m pytest -m jobs tests/clusters
+
+test-other-jobs: $(TESTABLE)
+	$(BIN)/python -m pytest -m jobs --ignore tests/clusters
+
+test-jobs: test-jobs-on-clusters test-other-jobs
 
 test-mpich:
 	env -u MPIEXEC $(MAKE) MPI=mpich test-mpi test-jobs

@@ -12,7 +12,7 @@ import pytest
 pytestmark = [pytest.mark.mpi_skip, pytest.mark.timeout(1800)]
 
 BENCHMARKS = pathlib.Path(__file__).parents[2] / "benchmarks"
-CASES_PER_KIND = 60
+CASES_PER_KIND = 40
 
 # A kind whose inputs end in every way that there is, each at its own number.
 EVERY_OUTCOME = """
