@@ -33,6 +33,17 @@ def test_column_sums(backend):
         np.testing.assert_allclose(backend.to_host(out), x.sum(axis=0), rtol=1e-4, atol=1e-4)
 
 
+def test_sums_of_attention_vectors(backend):
+    for seed in range(2):
+        x, vector, dout = (numbers(300, 40, seed=seed), numbers(4, 10, seed=seed),
+                           numbers(300, 4, seed=seed + 9))
+        dx, dvector = backend.zeros((300, 40)), backend.zeros((4, 10))
+        backend.head_dots_backward(backend.from_host(x), backend.from_host(vector),
+                                   backend.from_host(dout), dx, dvector)
+        expected = (x.reshape(300, 4, 10) * dout[:, :, None]).sum(axis=0)
+        np.testing.assert_allclose(backend.to_host(dvector), expected, rtol=1e-4, atol=1e-4)
+
+
 def test_sums_of_blocks(backend):
     for seed in range(2):
         x = numbers(5000, seed=seed)

@@ -68,6 +68,19 @@ def test_gzip_cut_short_says_so(tmp_path, capsys):
     assert "cut short" in refused(tmp_path, capsys, tmp_path / "edges.csv.gz")
 
 
+def test_a_shape_of_millions_of_values_is_not_printed(tmp_path, capsys):
+    path = sound(tmp_path, "npz-gnn-benchmark")
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    dense = arrays.pop("attr_matrix", None)
+    if dense is not None:
+        arrays |= {"attr_data": dense.ravel(), "attr_indices": np.arange(dense.size),
+                   "attr_indptr": np.arange(len(dense) + 1) * dense.shape[1]}
+    np.savez(path, **(arrays | {"attr_shape": np.zeros(10_000_000, bool)}))
+    message = refused(tmp_path, capsys, path)
+    assert "attr_shape is an array of 10000000 values" in message and len(message) < 1000
+
+
 def test_missing_files(tmp_path, capsys):
     output = str(tmp_path / "g.h5")
     for arguments in (["nowhere.csv"], ["csv", "nowhere.csv"], [str(tmp_path)]):
