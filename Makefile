@@ -38,7 +38,7 @@ RUN_ON_RANKS = $(BIN)/python tests/launch.py $$ranks 600 $(BIN)/python -m pytest
 WORKERS = 2
 SIDE_BY_SIDE = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup demo lint test test-fast test-unit test-mpi test-jobs test-jobs-on-clusters test-other-jobs test-mpich test-lab test-gpu cluster-deps peers clean
+.PHONY: help setup demo lint test test-fast test-unit test-mpi test-jobs test-jobs-of-strategies test-jobs-on-clusters test-other-jobs test-mpich test-lab test-gpu cluster-deps peers clean
 
 help:
 	@echo "make demo          generate a graph, train on $(RANKS) ranks, show the result"
@@ -82,12 +82,13 @@ demo: $(INSTALLED)
 	$(BIN)/hpcgcn report runs/demo-overlap runs/demo-sylvie-a -o runs/demo.html --overwrite
 
 test: $(TESTABLE)
-	@echo "Three parts side by side; each shows its output when it is done."
-	$(MAKE) -j3 --output-sync VENV=$(VENV) test-unit test-jobs-on-clusters test-other-jobs
+	@echo "Four parts side by side; each shows its output when it is done."
+	$(MAKE) -j4 --output-sync VENV=$(VENV) test-unit test-jobs-of-strategies test-jobs-on-clusters test-other-jobs
 	$(MAKE) VENV=$(VENV) test-mpi
 
+# Files are opened in child processes first: quick only while the process of the tests is small, so these come first.
 test-unit: $(TESTABLE)
-	$(SIDE_BY_SIDE) -m "not mpi and not jobs"
+	$(SIDE_BY_SIDE) -m "not mpi and not jobs" tests/formats tests/command_line tests
 
 test-fast: $(TESTABLE)
 	$(SIDE_BY_SIDE) -q -m "not mpi and not slow and not jobs"
@@ -104,10 +105,13 @@ test-mpi: $(TESTABLE)
 test-jobs-on-clusters: $(TESTABLE)
 	$(BIN)/python -m pytest -m jobs tests/clusters
 
-test-other-jobs: $(TESTABLE)
-	$(BIN)/python -m pytest -m jobs --ignore tests/clusters
+test-jobs-of-strategies: $(TESTABLE)
+	$(BIN)/python -m pytest -m jobs tests/strategies
 
-test-jobs: test-jobs-on-clusters test-other-jobs
+test-other-jobs: $(TESTABLE)
+	$(BIN)/python -m pytest -m jobs --ignore tests/clusters --ignore tests/strategies
+
+test-jobs: test-jobs-of-strategies test-jobs-on-clusters test-other-jobs
 
 test-mpich:
 	env -u MPIEXEC $(MAKE) MPI=mpich test-mpi test-jobs
