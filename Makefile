@@ -38,7 +38,7 @@ RUN_ON_RANKS = $(BIN)/python tests/launch.py $$ranks 600 $(BIN)/python -m pytest
 WORKERS = 2
 SIDE_BY_SIDE = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup demo lint test test-fast test-unit test-mpi test-jobs test-jobs-of-strategies test-jobs-on-clusters test-other-jobs test-mpich test-lab test-gpu cluster-deps peers clean
+.PHONY: help setup demo lint test test-fast test-unit test-mpi test-jobs test-jobs-of-strategies test-jobs-on-clusters test-other-jobs test-mpich test-lab test-gpu gpu-day cluster-deps peers clean
 
 help:
 	@echo "make demo          generate a graph, train on $(RANKS) ranks, show the result"
@@ -50,6 +50,7 @@ help:
 	@echo "make test-mpich    the tests that use MPI, with MPICH, in an environment of its own"
 	@echo "make test-lab      the same over TCP between two lab hosts (root; make cluster-deps)"
 	@echo "make test-gpu      the CUDA tests on a machine with a GPU"
+	@echo "make gpu-day       everything that a machine with GPUs can show, in one report (runs/gpu-day)"
 	@echo "make clean         remove the virtual environment, builds and the demo's results"
 
 setup: $(INSTALLED)
@@ -126,6 +127,13 @@ test-lab: $(TESTABLE)
 test-gpu: $(TESTABLE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[cuda12]'
 	HPCGCN_TEST_GPU=1 $(BIN)/python -m pytest tests/cuda tests/operations -k cuda
+
+# HPCGCN_CUDA_STAND_IN=1 make gpu-day: the same without a GPU, small, to see that every step works.
+gpu-day: $(TESTABLE)
+ifneq ($(HPCGCN_CUDA_STAND_IN),1)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[cuda12]'
+endif
+	$(BIN)/python benchmarks/gpu_day.py
 
 cluster-deps:
 	jobs/lab/install-packages

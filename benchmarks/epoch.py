@@ -14,6 +14,7 @@ ten minutes.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import pathlib
 import shlex
@@ -47,6 +48,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--reorder", default="none",
                         help="order of the nodes within our parts, as in hpcgcn partition (none)")
+    parser.add_argument("--backend", default="auto", help="ours, as in hpcgcn train (auto)")
+    parser.add_argument("--device", default="cpu", help="of the peers: cpu, cuda")
+    parser.add_argument("--json", metavar="FILE", help="write what was measured there")
     parser.add_argument("--no-write", action="store_true")
     return parser.parse_args()
 
@@ -67,7 +71,7 @@ def our_command(args, folder: str) -> list[str]:
     mpiexec = shlex.split(os.environ.get("MPIEXEC",
                                          os.path.join(os.path.dirname(sys.executable), "mpiexec")))
     return [*mpiexec, "-n", str(args.ranks), sys.executable, str(HERE / "epoch_ours.py"),
-            f"{folder}/parts.h5"]
+            f"{folder}/parts.h5", args.backend]
 
 
 def baseline_command(args, folder: str) -> list[str]:
@@ -105,7 +109,8 @@ def measure(args, folder: str) -> tuple[dict, list[str]]:
     if baseline:
         variants = [name for name in baseline.hear()["variants"] if name in variants]
     if args.peers:
-        peers = Worker(args.peers, HERE / "epoch_peers.py", [folder], threads=args.ranks)
+        peers = Worker(args.peers, HERE / "epoch_peers.py", [folder, args.device],
+                       threads=args.ranks)
         found = peers.hear()
         notes = [f"{name} is missing: {why}." for name, why in found["missing"].items()]
     measured = {}
@@ -169,6 +174,8 @@ def main():
              "threads. Median of the rounds ± half the distance of the quartiles.")
     sections = [facts, *tables(measured), *notes]
     print("\n\n".join(sections[1:]))
+    if args.json:
+        pathlib.Path(args.json).write_text(json.dumps({"models": measured, "notes": notes}))
     if not args.no_write:
         command = "python benchmarks/epoch.py " + shlex.join(
             w for w in sys.argv[1:] if w not in (args.peers, str(args.baseline)))

@@ -1,7 +1,7 @@
 """Our side of epoch.py: ranks that train one epoch when asked, and sleep in between.
 
 Questions, one JSON a line on rank 0's input: {"build": settings}, {"run": VARIANT} (answer: seconds
-of one epoch) or {"quit": true}.
+of one epoch) or {"quit": true}. A second word after the file is the backend.
 """
 
 import json
@@ -34,16 +34,17 @@ def questions(comm):
         yield json.loads(comm.recv(source=0))
 
 
-def build(comm, path: str, question: dict) -> dict:
+def build(comm, path: str, backend_name: str, question: dict) -> dict:
     part = read_part(path, comm.rank, comm.size)
     trainers = {}
+    backend, _ = make_backend(backend_name, threads=1, local_rank=comm.rank)
+    backend.check_ranks(comm, comm.rank)
     for name, settings in VARIANTS.items():
-        backend, _ = make_backend("auto", threads=1)
         trainers[name] = Trainer(Runtime(comm), backend, part, make_config(question | settings))
     return trainers
 
 
-def main(path: str):
+def main(path: str, backend_name: str = "auto"):
     comm, trainers = MPI.COMM_WORLD, {}
 
     def answer(value):
@@ -56,14 +57,16 @@ def main(path: str):
             answer("bye")
             return
         if "build" in question:
-            trainers = build(comm, path, question["build"])
+            trainers = build(comm, path, backend_name, question["build"])
             answer(list(trainers))
             continue
         comm.Barrier()
         began = time.perf_counter()
-        trainers[question["run"]].run_epoch()
+        trainer = trainers[question["run"]]
+        trainer.run_epoch()
+        trainer.backend.synchronize()                # a device may still be at the last step
         answer(comm.allreduce(time.perf_counter() - began, MPI.MAX))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -3,7 +3,7 @@ training the same model.
 
 Questions, one JSON a line: {"build": settings} (answer: the contenders) or {"run": NAME} (answer:
 seconds of one epoch). The input is aggregated once for GCN and GraphSAGE, as in hpcgcn. All use the
-peers' own layers and kernels.
+peers' own layers and kernels. A second word after the folder is the device (cpu, cuda).
 """
 
 import json
@@ -35,14 +35,15 @@ class CsrProduct(torch.autograd.Function):
 class Data:
     """The graph as the peers need it."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, device):
+        self.device = device
         load = {name: np.load(f"{folder}/{name}.npy")
                 for name in ("indptr", "indices", "features", "labels", "train")}
         self.indptr, self.indices = load["indptr"], load["indices"].astype(np.int64)
         self.n = len(self.indptr) - 1
-        self.x = torch.from_numpy(load["features"].astype(np.float32))
-        self.y = torch.from_numpy(load["labels"].astype(np.int64))
-        self.train = torch.from_numpy(load["train"])
+        self.x = torch.from_numpy(load["features"].astype(np.float32)).to(device)
+        self.y = torch.from_numpy(load["labels"].astype(np.int64)).to(device)
+        self.train = torch.from_numpy(load["train"]).to(device)
         self.n_classes = int(self.y.max()) + 1
 
     def csr(self, kind):
@@ -60,13 +61,12 @@ class Data:
             matrix = scale @ matrix @ scale
         return tuple(self._tensor(m.tocsr()) for m in (matrix, matrix.T))
 
-    @staticmethod
-    def _tensor(matrix):
+    def _tensor(self, matrix):
         matrix.sort_indices()
         return torch.sparse_csr_tensor(torch.from_numpy(matrix.indptr.astype(np.int64)),
                                        torch.from_numpy(matrix.indices.astype(np.int64)),
                                        torch.from_numpy(matrix.data.astype(np.float32)),
-                                       size=matrix.shape)
+                                       size=matrix.shape).to(self.device)
 
 
 class Network(nn.Module):
@@ -129,7 +129,7 @@ def torch_csr(data, ask):
 def dgl_network(data, ask):
     import dgl
     graph = dgl.graph(("csc", (torch.from_numpy(data.indptr), torch.from_numpy(data.indices),
-                               torch.tensor([]))), num_nodes=data.n)
+                               torch.tensor([]))), num_nodes=data.n).to(data.device)
     if ask["model"] == "sage":
         graph = graph.int()
         return Network(data, ask, lambda h: dgl.ops.copy_u_mean(graph, h))
@@ -142,7 +142,7 @@ def pyg_network(data, ask):
     from torch_geometric.nn import SimpleConv
     from torch_geometric.nn.conv.gcn_conv import gcn_norm
     targets = torch.repeat_interleave(torch.arange(data.n), torch.from_numpy(np.diff(data.indptr)))
-    edges = torch.stack([torch.from_numpy(data.indices), targets])
+    edges = torch.stack([torch.from_numpy(data.indices), targets]).to(data.device)
     if ask["model"] == "sage":
         conv = SimpleConv(aggr="mean")
         return Network(data, ask, lambda h: conv(h, edges))
@@ -165,11 +165,17 @@ def importable():
     return [name for name in PEERS if name not in missing], missing
 
 
-def main(folder):
+def wait(device):
+    """Until the device has done what it was given."""
+    if device != "cpu":
+        torch.cuda.synchronize()
+
+
+def main(folder, device="cpu"):
     warnings.simplefilter("ignore")
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     answers, sys.stdout = sys.stdout, sys.stderr  # what packages print must not look like an answer
-    data, (names, missing) = Data(folder), importable()
+    data, (names, missing) = Data(folder, device), importable()
     print(json.dumps({"peers": names, "missing": missing}), file=answers, flush=True)
     running = {}
     for line in sys.stdin:
@@ -177,17 +183,19 @@ def main(folder):
         if "build" in question:
             running.clear()
             for name in names:
-                network = PEERS[name][0](data, question["build"])
+                network = PEERS[name][0](data, question["build"]).to(device)
                 running[name] = (network, torch.optim.Adam(network.parameters(), lr=0.01))
             print(json.dumps(names), file=answers, flush=True)
             continue
         network, optimiser = running[question["run"]]
+        wait(device)
         began = time.perf_counter()
         optimiser.zero_grad()
         F.cross_entropy(network()[data.train], data.y[data.train]).backward()
         optimiser.step()
+        wait(device)
         print(json.dumps(time.perf_counter() - began), file=answers, flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

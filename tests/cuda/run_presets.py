@@ -1,7 +1,7 @@
 """Train with every preset on two backends and compare the losses; run on several ranks by
 test_train.py.
 
-    mpirun -n 2 python run_presets.py GRAPH.h5 staged|cuda-aware|nccl
+    mpirun -n 2 python run_presets.py GRAPH.h5 staged|cuda-aware|nccl [PRESET ...]
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def losses(comm, path: str, method: str, backend, **how) -> list[float]:
 
 
 def main() -> int:
-    path, mode = sys.argv[1:]
+    path, mode, *chosen = sys.argv[1:]
     comm = MPI.COMM_WORLD
     how = {"transport": "nccl"} if mode == "nccl" else {"mpi": mode}
     cuda = make_backend("cuda", local_rank=comm.rank, **how)[0]
     cuda.check_ranks(comm, comm.rank)
     native = make_backend("auto")[0]
     wrong = 0
-    for method in METHODS:
+    for method in chosen or METHODS:
         try:
             got = losses(comm, path, method, cuda, **how)
         except ConfigError as error:
