@@ -93,9 +93,10 @@ def checksum_problems(file: h5py.File) -> Iterator[str]:
     for dataset in all_datasets(file):
         if "crc32" in dataset.attrs and _crc(dataset) != int(dataset.attrs["crc32"]):
             yield _CHANGED.format(dataset.name)
-    if "checksum" in file.attrs and content_checksum(file) != file.attrs["checksum"]:
-        yield ("the datasets are not those that the file was written with (checksum of the whole "
-               "file)")
+    if "checksum" in file.attrs and file.attrs["checksum"] not in (content_checksum(file),
+                                                                   whole_checksum(file)):
+        yield ("the datasets or attributes are not those that the file was written with (checksum "
+               "of the whole file)")
 
 
 def content_checksum(file: h5py.File) -> str:
@@ -104,6 +105,13 @@ def content_checksum(file: h5py.File) -> str:
     lines = [f"{d.name} {d.dtype.str} {d.shape} {int(d.attrs.get('crc32', 0))}"
              for d in all_datasets(file)]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def whole_checksum(file: h5py.File) -> str:
+    """SHA-256, as hexadecimal digits, over the datasets and the attributes of the file: for files
+    in which nobody may change an attribute, either."""
+    lines = [f"{name} {file.attrs[name]}" for name in sorted(file.attrs) if name != "checksum"]
+    return hashlib.sha256("\n".join([content_checksum(file), *lines]).encode()).hexdigest()
 
 
 def _crc(dataset: h5py.Dataset) -> int:

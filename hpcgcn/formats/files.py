@@ -18,7 +18,7 @@ CHUNK_BYTES = 1 << 20
 MOST_LINE_BYTES = 64 << 20
 # What unpacks to more than this, and to so many times its packed size, is taken for an attack.
 LARGE_BYTES = 128 << 20
-MOST_RATIO = 200
+MOST_RATIO = 100
 _GZIP_MAGIC = b"\x1f\x8b"
 # all but tab and carriage return
 CONTROL = re.compile("[\x00-\x08\x0a-\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029]")

@@ -148,8 +148,10 @@ def _choose_x(chart: Chart):
     chart.log_x = chart.axis.kind == "bytes" and max(last_x) > 4 * min(last_x) and first > 0
     if chart.log_x:
         chart.x_range = _log_range([first, max(last_x)])
-    else:
-        chart.x_range = (0.0, max(last_x) * 1.02 or 1.0)
+    elif max(last_x) > 0:
+        chart.x_range = (0.0, max(last_x) * 1.02)
+    else:                                # one point at 0, or the numbers of a damaged table
+        chart.x_range = scales.padded([first, *last_x])
 
 
 def _log_range(values: list[float]) -> tuple[float, float]:

@@ -19,7 +19,7 @@ import numpy as np
 from hpcgcn.config import Config, to_toml
 from hpcgcn.errors import CheckpointError, FileError
 from hpcgcn.files.atomic import explained, sync
-from hpcgcn.files.datasets import checksum_problems, content_checksum, read_array, write_array
+from hpcgcn.files.datasets import checksum_problems, read_array, whole_checksum, write_array
 from hpcgcn.files.h5 import atomic_h5
 from hpcgcn.files.replace import ANY_OF_THE_RUN
 from hpcgcn.files.tidy import is_temporary
@@ -156,7 +156,7 @@ def write_model(path: str, snapshot: Snapshot, specs, config: Config, command: s
         for spec in specs:
             write_array(layout, spec.name, np.array([at, *spec.shape], np.int64))
             at += spec.size
-        file.attrs["checksum"] = content_checksum(file)
+        file.attrs["checksum"] = whole_checksum(file)
 
 
 def _write_exchanges(path: str, epoch: int, exchanges: dict, command: str):
@@ -165,7 +165,7 @@ def _write_exchanges(path: str, epoch: int, exchanges: dict, command: str):
         for name, arrays in exchanges.items():
             for key, array in arrays.items():
                 write_array(file, f"{name}/{key}", array)
-        file.attrs["checksum"] = content_checksum(file)
+        file.attrs["checksum"] = whole_checksum(file)
 
 
 def load(folder: str) -> Snapshot:

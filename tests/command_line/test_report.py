@@ -219,15 +219,17 @@ def test_damaged_companions_become_notes(tmp_path):
     assert huge not in page([read_run(path)])
 
 
-@pytest.mark.parametrize("loss", ["5e-324", "1e-310", "1e308", "-1.7e308"])
-def test_losses_at_the_ends_of_floats_are_drawn(tmp_path, loss):
-    path = make_run(tmp_path / "tiny")
-    metrics = tmp_path / "tiny" / "metrics.csv"
+@pytest.mark.parametrize(("name", "value"), [
+    *(("loss", loss) for loss in ("5e-324", "1e-310", "1e308", "-1.7e308")),
+    ("seconds", "-1e9"), ("bytes_sent", "-99999999"), ("epoch", "-3")])
+def test_numbers_that_no_run_writes_are_drawn(tmp_path, name, value):
+    path = make_run(tmp_path / "odd")
+    metrics = tmp_path / "odd" / "metrics.csv"
     lines = metrics.read_text().splitlines()
-    column = lines[0].split(",").index("loss")
-    cells = lines[2].split(",")
-    cells[column] = loss
-    metrics.write_text("\n".join([*lines[:2], ",".join(cells), *lines[3:], ""]))
+    column = lines[0].split(",").index(name)
+    cells = lines[-1].split(",")
+    cells[column] = value
+    metrics.write_text("\n".join([*lines[:-1], ",".join(cells), ""]))
     assert "<svg" in page([read_run(path)])
 
 

@@ -52,6 +52,16 @@ def test_older_checkpoints_have_no_checksums(sound, tmp_path):
     assert checkpoint.newest(str(path.parents[1])) == str(path.parent)
 
 
+@pytest.mark.parametrize(("name", "value"), [("step", 0), ("n_ranks", 7), ("best_val", 0.5)])
+def test_a_checkpoint_with_another_attribute_is_not_chosen(sound, tmp_path, name, value):
+    """A library that changes an attribute cuts off the trailer: the checksum covers it, too."""
+    path = placed("model", sound, tmp_path)
+    with h5py.File(path, "r+") as file:
+        assert file.attrs[name] != value
+        file.attrs[name] = value
+    assert checkpoint.newest(str(path.parents[1])) != str(path.parent)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_damaged_metadata_is_refused_or_harmless(kind, sound, tmp_path, capsys):
