@@ -32,12 +32,14 @@ RATES = {
              "plateau:1:32:1", "linear:64:1"),
     "subset": ("auto", "2", "1", "7.5", "linear:128:1:5", "cosine:8:1", "plateau:64:1:1",
                "step:9@0,1@2", "0.5", "step:4@0,0.2@1,4@2"),
+    "adaptive": ("auto", "1", "3", "8", "linear:1:8:2", "0.5", "16"),
     "nodes": ("auto", "3", "1", "linear:50:1:3", "step:2@0,20@2", "plateau:100:2:1"),
 }
 # setting: (chance that a run sets it, values)
 OVERRIDES = {
     "codec": (0.5,
               ("fp32", "fp16", "bf16", "bits", "8bit", "4bit", "2bit", "1bit", "subset", "nodes",
+               "adaptive", "adaptive,last=fp32",
                "4bit,last=fp32", "fp32,wide=bf16", "bits,features=8bit",
                "8bit,gradients.1=subset")),
     "rounding": (0.3, ("stochastic", "nearest")), "code_parameters": (0.2, ("bf16", "fp32")),

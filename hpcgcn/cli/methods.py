@@ -34,5 +34,5 @@ Every setting can be given on its own as well: --method sylvie-a --refresh-every
     --staleness 1,gradients.2=0         one direction of hop 2; later entries win
 A run prints what results, hop by hop, when it starts.
 Rates are written as {', '.join(FORMS)}
-(bits for codec bits, a compression ratio for subset and nodes).""")
+(bits for codec bits, their mean for adaptive, a compression ratio for subset and nodes).""")
     return 0

@@ -133,11 +133,11 @@ class CommunicationSettings(SettingsGroup):
     codec: str = setting("fp32", _codec_help, parse=_per_hop("codec"))
     rate: str = setting("auto", "* schedule of the codec's bits or compression ratio; `hpcgcn "
                                 "methods` lists the forms", parse=_per_hop("rate"))
-    rounding: str = setting("stochastic", "codec bits: stochastic is unbiased, nearest has a "
-                                          "smaller error",
+    rounding: str = setting("stochastic", "codecs bits and adaptive: stochastic is unbiased, "
+                                          "nearest has a smaller error",
                             choices=("stochastic", "nearest"))
-    code_parameters: str = setting("bf16", "codec bits: type in which quantisation scale and "
-                                           "offset are sent",
+    code_parameters: str = setting("bf16", "codecs bits and adaptive: type in which quantisation "
+                                           "scale and offset are sent",
                                    choices=("bf16", "fp32"))
     rescale: bool = setting(False, "codec subset: scale received columns by width / columns sent")
     staleness: str = setting("0", "* epochs by which halo rows are stale: 0 or 1; 1,narrow=0 "

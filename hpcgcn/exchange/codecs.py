@@ -1,74 +1,19 @@
-"""How rows become bytes: a codec is a pair encode/decode over one contiguous byte buffer per peer.
-
-A codec is stateless. What both sides must know (rate, key, node ids) is a function of the epoch
-they agree on, so no indices and no lengths are sent. `Rows` names the rows of a message on either
-side.
-"""
+"""How rows become bytes: the codecs (codec.py says what one is)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sized
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hpcgcn import philox
 from hpcgcn.errors import ConfigError
+from hpcgcn.exchange.adaptive import AdaptiveCodec
+from hpcgcn.exchange.bit_widths import QUANTISED
+from hpcgcn.exchange.codec import Codec, Draw, Rows
 
-QUANTISED = (1, 2, 4, 8)
 BIT_WIDTHS = (*QUANTISED, 16, 32)
-
-
-@dataclass
-class Draw:
-    """What a message's random draws depend on; sender and receiver hold equal ones."""
-
-    seed: int
-    epoch: int
-    layer: int
-    stream: int = 0                    # tells apart the senders of gradients for the same node
-
-    def key(self, purpose: int, stream: int = 0) -> tuple[int, int]:
-        """The key of the generator for one purpose."""
-        return philox.key(self.seed, self.epoch, self.layer, purpose, stream)
-
-
-@dataclass
-class Rows:
-    """The rows of a message: where they are in the array (None: all, in order), and their ids."""
-
-    index: Any                       # backend array (n,) int32, or None
-    ids: Any                         # backend array (n,) int64
-    host_ids: np.ndarray             # the same on the host, for draws that choose rows
-    drawn: tuple = (None, None)      # the last draw that chose among them, and what it chose
-
-    def __len__(self) -> int:
-        return len(self.host_ids)
-
-
-class Codec:
-    """Base: `rate` is what a schedule moves (bits, or a ratio); codecs without one ignore it."""
-
-    name = "fp32"
-    exact = False                    # True: what arrives is what was sent
-
-    def nbytes(self, backend, rows: Sized, width: int, rate: float, draw: Draw | None) -> int:
-        """Bytes of the message for these rows; their number is enough, except for `nodes`."""
-        raise NotImplementedError
-
-    def parameter_bytes(self, n_rows: int, rate: float) -> int:
-        """Bytes of quantisation scales and offsets in a message of that many rows."""
-        return 0
-
-    def encode(self, backend, x, rows: Rows, rate: float, draw: Draw, data):
-        """data = the coded rows of x; data is a uint8 array of exactly nbytes."""
-        raise NotImplementedError
-
-    def decode(self, backend, data, rows: Rows, rate: float, draw: Draw, out):
-        """out = the rows as the receiver sees them, (n, width)."""
-        raise NotImplementedError
 
 
 class PlainCodec(Codec):
@@ -234,8 +179,8 @@ def _all_rows(backend, n: int):
     return backend.from_host(np.arange(n, dtype=np.int32))
 
 
-CODEC_NAMES = ("fp32", "fp16", "bf16", "bits", "8bit", "4bit", "2bit", "1bit", "subset", "nodes",
-               "none")
+CODEC_NAMES = ("fp32", "fp16", "bf16", "bits", "8bit", "4bit", "2bit", "1bit", "adaptive", "subset",
+               "nodes", "none")
 
 
 def make_codec(name: str, *, wide_parameters: bool = False, nearest: bool = False,
@@ -245,6 +190,8 @@ def make_codec(name: str, *, wide_parameters: bool = False, nearest: bool = Fals
         return PlainCodec(name)
     if name == "bits" or fixed_rate(name):
         return BitsCodec(wide_parameters, nearest)
+    if name == "adaptive":
+        return AdaptiveCodec(wide_parameters, nearest)
     if name == "subset":
         return SubsetCodec(rescale)
     if name == "nodes":

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hpcgcn.exchange.codecs import Codec, Draw, Rows
+from hpcgcn.exchange.codec import Codec, Draw, Rows
 
 
 class DirectCoding:
@@ -59,7 +59,7 @@ class ErrorFeedback(DirectCoding):
         else:
             backend.copy(rows, shifted)
         backend.axpby(1.0, shifted, self.shift, memory, shifted)
-        packed = Rows(None, outgoing.ids, outgoing.host_ids)
+        packed = Rows(None, outgoing.ids, outgoing.host_ids, weights=outgoing.weights)
         self.codec.encode(backend, shifted, packed, rate, draw, data)
         self.codec.decode(backend, data, outgoing, rate, draw, decoded)
         return shifted, decoded

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpcgcn.exchange.codecs import Draw
+from hpcgcn.exchange.codec import Draw
 from hpcgcn.exchange.coding import DirectCoding, ErrorFeedback, ResidualCoding
 from hpcgcn.exchange.types import Policy, Route
 

@@ -42,6 +42,8 @@ def in_words(policy: Policy) -> str:
     rate = f"{low:g}" if low == high else f"{policy.rate.rate(0):g}, moving"
     if isinstance(policy.codec, BitsCodec):
         parts.append(f"{rate} bits")
+    elif policy.codec.name == "adaptive":
+        parts.append(f"{rate} bits on average, by row")
     elif policy.codec.name in ("subset", "nodes"):
         parts.append(f"{policy.codec.name} at ratio {rate}")
     else:

@@ -13,7 +13,7 @@ from hpcgcn.exchange.per_hop import HopFacts, PerHop, number, one_of, parse, who
 from hpcgcn.exchange.schedules import parse_schedule
 
 # Codecs whose rate a schedule moves, and the schedule that they have if none is given.
-DEFAULT_RATE = {"bits": "8", "subset": "4", "nodes": "10"}
+DEFAULT_RATE = {"bits": "8", "adaptive": "2", "subset": "4", "nodes": "10"}
 
 
 def _staleness(text: str) -> int:
@@ -102,5 +102,5 @@ def codec_rate(codec: str, rate: str) -> tuple[str, str]:
         return "bits", str(bits)
     if codec not in DEFAULT_RATE and rate != "auto":
         raise ConfigError(f"codec = '{codec}' has no rate, but rate = '{rate}' is given; codecs "
-                          f"with a rate are bits, subset and nodes")
+                          f"with a rate are bits, adaptive, subset and nodes")
     return codec, DEFAULT_RATE.get(codec, "1") if rate == "auto" else rate

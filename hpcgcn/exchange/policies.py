@@ -89,12 +89,18 @@ def _check_range(family: str, rate: str, extremes: tuple[float, float]):
     if family in ("subset", "nodes") and extremes[0] < 1:
         raise ConfigError(f"rate = '{rate}': a compression ratio is at least 1 (1 sends "
                           f"everything)")
+    if family == "adaptive" and not 1 <= extremes[0] <= extremes[1] <= 8:
+        raise ConfigError(f"rate = '{rate}': codec 'adaptive' divides a mean of 1 to 8 bits per "
+                          f"element among rows")
     if family == "bits" and extremes[1] > 32:
         raise ConfigError(f"rate = '{rate}': codec 'bits' sends at most 32 bits per element")
 
 
 def _check_budget(config, settings: HopSettings):
     codec, rate = settings.codec.base, settings.rate.base
+    if family_of(codec) == "adaptive":
+        raise ConfigError("byte_budget does not go with codec = 'adaptive', which has a budget of "
+                          "its own: the rate is the mean of bits per element of each message")
     if family_of(codec) not in SPAN:
         raise ConfigError(f"byte_budget needs a codec with a rate (bits, subset or nodes), not "
                           f"'{codec}'")
@@ -120,6 +126,8 @@ def _check_feedback(config, settings: HopSettings):
     lowest: list[float] = [bits for name in settings.codec.values() if (bits := fixed_rate(name))]
     if "bits" in settings.codec.values():
         lowest += [extremes(config, "bits", rate)[0] for rate in settings.rate.values()]
+    if "adaptive" in families:
+        lowest.append(1)                         # some rows have 1 bit at any rate
     if config.rounding == "stochastic" and min(lowest, default=8) < 2:
         raise ConfigError(f"{what} with 1 bit and stochastic rounding grows without bound: one "
                           f"message's error exceeds the message; add rounding = 'nearest'")

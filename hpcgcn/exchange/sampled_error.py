@@ -11,7 +11,8 @@ does harm is the drift of the mean. If rows are a mean that moves plus noise tha
 square of the mean's step. That is the drift, or the change itself if that is less.
 
 The sample is every k-th row that is sent, at most SAMPLED_ROWS of an exchange on each rank: all
-rows would cost a second pass over them. It is the same in every epoch.
+rows would cost a second pass over them. It is the same in every epoch. A codec that divides bytes
+among the rows of a message (`adaptive`) divides them here among those that are sampled.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from hpcgcn.exchange.codecs import Draw, Rows
+from hpcgcn.exchange.codec import Draw, Rows
 from hpcgcn.exchange.types import Policy, Route
 
 SAMPLED_ROWS = 512
@@ -79,12 +80,13 @@ class SampledError:
         for k, (route, chosen) in enumerate(zip(routes, sample(counts, SAMPLED_ROWS))):
             if len(chosen):
                 columns = route.source_columns
-                key = (columns and (columns.start, columns.stop), route.out_stream, widths[k])
+                key = (columns and (columns.start, columns.stop), route.out_stream, widths[k],
+                       k if self.codec.by_message else 0)
                 sampled.setdefault(key, []).append((k, chosen))
         return [self._group(routes, places, key) for key, places in sampled.items()]
 
     def _group(self, routes, places, key) -> _Group:
-        backend, (columns, stream, width) = self.backend, key
+        backend, (columns, stream, width, _) = self.backend, key
         index = [_source_rows(backend, routes[k], chosen) for k, chosen in places]
         ids = np.concatenate([routes[k].outgoing.host_ids[chosen] for k, chosen in places])
         drawn_by = np.concatenate([np.asarray(backend.to_host(routes[k].outgoing.ids))[chosen]
@@ -93,7 +95,8 @@ class SampledError:
         def array(needed=True):
             return backend.zeros((len(ids), width)) if needed else None
         return _Group(backend.from_host(np.concatenate(index).astype(np.int32)),
-                      Rows(None, backend.from_host(drawn_by), ids),
+                      Rows(None, backend.from_host(drawn_by), ids,
+                           weights=_sampled_weights(routes, places)),
                       columns and slice(*columns), stream,
                       [(k, backend.from_host(chosen.astype(np.int32))) for k, chosen in places],
                       array(), array(), array(), array(not self.codec.exact))
@@ -202,6 +205,13 @@ def sample(counts: list[int], most: int) -> list[np.ndarray]:
 
 def _starts(group: _Group) -> list[int]:
     return np.cumsum([0, *(len(chosen) for _, chosen in group.places)])[:-1].tolist()
+
+
+def _sampled_weights(routes: list[Route], places) -> np.ndarray | None:
+    """What sampled rows weigh in the receivers' sums, where that is known."""
+    if any(routes[k].outgoing.weights is None for k, _ in places):
+        return None
+    return np.concatenate([routes[k].outgoing.weights[chosen] for k, chosen in places])
 
 
 def _source_rows(backend, route: Route, chosen: np.ndarray) -> np.ndarray:

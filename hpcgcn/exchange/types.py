@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from hpcgcn.exchange.codecs import Codec, Rows
+from hpcgcn.exchange.codec import Codec, Rows
 from hpcgcn.exchange.schedules import Schedule
 
 

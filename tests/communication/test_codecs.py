@@ -115,6 +115,7 @@ def test_tiny_gradients_survive_with_their_signs():
 
 
 UNBIASED = {"1bit": (make_codec("1bit"), 1), "2bit": (make_codec("2bit"), 2),
+            "adaptive": (make_codec("adaptive", wide_parameters=True), 8),
             "4bit": (make_codec("4bit", wide_parameters=True), 4),
             "subset": (make_codec("subset", rescale=True), 4),
             "nodes": (make_codec("nodes"), 3), "nodes-100": (make_codec("nodes"), 100)}
@@ -179,7 +180,8 @@ def test_nodes_that_are_not_sent_arrive_as_zeros():
 
 
 @pytest.mark.parametrize("name, rate", [("fp32", 1), ("fp16", 1), ("bits", 1), ("bits", 4),
-                                        ("bits", 16), ("subset", 3), ("nodes", 2)])
+                                        ("bits", 16), ("adaptive", 3), ("subset", 3),
+                                        ("nodes", 2)])
 def test_rows_named_by_index_are_coded_like_rows_in_place(reference, name, rate):
     x = np.random.default_rng(1).standard_normal((30, 17)).astype(reference.dtype)
     index, ids = np.array([4, 29, 0, 7], np.int32), np.array([1000, 5, 2 ** 40, 7], np.int64)
@@ -191,7 +193,8 @@ def test_rows_named_by_index_are_coded_like_rows_in_place(reference, name, rate)
     np.testing.assert_array_equal(*data)
 
 
-@pytest.mark.parametrize("name", ["fp32", "fp16", "bf16", "bits", "subset", "nodes", "none"])
+@pytest.mark.parametrize("name", ["fp32", "fp16", "bf16", "bits", "adaptive", "subset", "nodes",
+                                  "none"])
 def test_no_rows_take_no_bytes(reference, name):
     codec, rows = make_codec(name), rows_of(0)
     assert codec.nbytes(reference, rows, 5, 2, DRAW) == 0
@@ -242,7 +245,7 @@ def test_native_makes_the_same_bytes(bits, nearest, width):
 
 def test_names():
     assert [fixed_rate(name) for name in CODEC_NAMES] == [None, None, None, None, 8, 4, 2, 1, None,
-                                                          None, None]
+                                                          None, None, None]
     for name in CODEC_NAMES:
         assert make_codec(name).exact == (name == "fp32")
     with pytest.raises(ConfigError, match="unknown"):

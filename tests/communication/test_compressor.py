@@ -17,6 +17,7 @@ CODECS = {
     "1bit": (make_codec("1bit", nearest=True), Schedule(1)),
     "4bit": (make_codec("4bit", wide_parameters=True), Schedule(4)),
     "bits-rising": (make_codec("bits"), Steps([(0, 2), (2, 8), (4, 32)])),
+    "adaptive": (make_codec("adaptive", nearest=True), Schedule(6)),
     "subset": (make_codec("subset"), Schedule(3)), "nodes": (make_codec("nodes"), Schedule(2)),
 }
 LOSSY = [name for name in CODECS if name not in ("fp32", "nodes")]

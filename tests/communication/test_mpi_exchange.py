@@ -49,6 +49,9 @@ CODECS = {
     "4bit": (make_codec("4bit", wide_parameters=True), Schedule(4)),
     "8bit-nearest": (make_codec("8bit", nearest=True), Schedule(8)),
     "bits-rising": (make_codec("bits"), Steps([(0, 1), (2, 4), (4, 16), (5, 32)])),
+    "adaptive": (make_codec("adaptive"), Schedule(5)),
+    "adaptive-rising": (make_codec("adaptive", nearest=True, wide_parameters=True),
+                        Steps([(0, 1), (2, 4), (4, 8)])),
     "subset": (make_codec("subset"), Schedule(2.5)),
     "subset-rescaled": (make_codec("subset", rescale=True), Schedule(3)),
     "subset-moving": (make_codec("subset"), Linear(41, 1, 1.5, EPOCHS)),
@@ -155,7 +158,8 @@ def test_what_arrives_and_when_it_is_used(comm, runtime, codec, mode, direction)
 @pytest.mark.parametrize("kind", KINDS_WITH_HALO)
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("codec, mode", [("fp32", "sync"), ("2bit", "smooth"),
-                                         ("subset", "feedback"), ("nodes", "stale")])
+                                         ("subset", "feedback"), ("nodes", "stale"),
+                                         ("adaptive", "residual")])
 def test_rows_of_any_width_arrive_in_any_partition(comm, runtime, codec, mode, width, kind,
                                                    direction):
     check_arrivals(comm, runtime, kind, width, direction, Policy(*CODECS[codec], **MODES[mode]))
@@ -193,6 +197,15 @@ def test_one_rank_sends_nothing_and_receives_no_rows(runtime, direction):
     exchange.close()
 
 
+def adaptive_bytes(n_rows: int, width: int, rate: float, header: int) -> int:
+    """The bytes of uniform bits, but room for all rows with 1 bit, and no more than for 8."""
+    if not n_rows:
+        return 0
+    overhead = 8 * ((n_rows + 31) // 32) + 21
+    least, most = (overhead + n_rows * (header + (width * bits + 7) // 8) for bits in (1, 8))
+    return min(max(n_rows * header + int(n_rows * width * rate / 8), least), most)
+
+
 @SEVERAL
 @pytest.mark.parametrize("codec", CODECS)
 def test_meters_count_what_the_formulas_say(comm, runtime, codec):
@@ -222,6 +235,10 @@ def test_meters_count_what_the_formulas_say(comm, runtime, codec):
             assert sent == n_rows * 4 * max(1, int(width / rate))
         elif codec in row_bytes:
             assert sent == n_rows * row_bytes[codec]
+        elif codec.startswith("adaptive"):
+            assert sent == sum(adaptive_bytes(len(route.outgoing), width, rate,
+                                              8 if codec == "adaptive-rising" else 4)
+                               for route in exchange.routes)
         else:
             assert sent % (4 * width) == 0 and (sent == n_rows * 4 * width or rate > 1)
         assert (exchange.statistics.bytes_uncompressed

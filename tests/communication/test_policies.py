@@ -45,6 +45,11 @@ REFUSED = {
     "residual with 1 bit": {"codec": "8bit,last=1bit", "residual": True},
     "cannot leave out one of its rows": {"method": "bns", "halo": "cover"},
     "cuda-aware": {"mpi": "cuda-aware"},
+    "a mean of 1 to 8 bits": {"codec": "adaptive", "rate": "16"},
+    "divides a mean": {"codec": "adaptive", "rate": "linear:0.5:4"},
+    "has a budget of its own": {"codec": "adaptive", "byte_budget": "1MB"},
+    "with 1 bit and stochastic rounding grows": {"codec": "adaptive", "rate": "4",
+                                                 "error_feedback": True},
 }
 
 
@@ -64,6 +69,8 @@ def test_contradictions_are_refused_with_the_reason(reason):
     {"codec": "subset", "residual": True, "method": "pipegcn-gf"},
     {"codec": "1bit,last=subset", "rate": "last=linear:128:1:5"},
     {"codec": "fp32,wide=bits", "rate": "step:1@0,8@50,features.wide=16", "epochs": 60},
+    {"codec": "adaptive", "rate": "3", "residual": True, "rounding": "nearest"},
+    {"method": "sylvie-a", "codec": "adaptive,last=fp32", "rate": "linear:1:8"},
     {"staleness": "features=1", "smoothing": "features=0.5", "refresh_every": "7,last=0"},
     *({"method": name} for name in PRESETS)], ids=str)
 def test_what_can_be_combined_is_not_refused(settings):

@@ -210,6 +210,7 @@ def test_the_exchange_family_applies_to_transposes(sources, tmp_path):
     ways = {"bf16": {"codec": "bf16"}, "8bit": {"codec": "8bit"},
             "stale": {"staleness_features": 1, "staleness_gradients": 1},
             "1bit": {"codec": "1bit", "error_feedback": True, "rounding": "nearest"},
+            "adaptive": {"codec": "adaptive", "rate": "8"},
             "moving": {"codec": "bits", "rate": "step:4@0,32@6"},
             "subset": {"codec": "subset", "rate": "2", "residual": True}}
     jobs = [job("exact", sources / "plain.h5", method="mixgcn")]
@@ -217,7 +218,7 @@ def test_the_exchange_family_applies_to_transposes(sources, tmp_path):
              for name, settings in ways.items()]
     found = run_many(3, jobs, tmp_path)
     exact = found["exact"]
-    for name in ("bf16", "8bit"):
+    for name in ("bf16", "8bit", "adaptive"):
         np.testing.assert_allclose(found[name]["losses"], exact["losses"], rtol=0.05, err_msg=name)
     assert (found["stale"]["losses"] != exact["losses"]
             and found["stale"]["losses"][-1] < found["stale"]["losses"][0])

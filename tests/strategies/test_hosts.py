@@ -23,7 +23,8 @@ HIDDEN, CLASSES = 16, 5
 AS_PARTS = {"pipegcn": {"method": "pipegcn"}, "smoothed": {"method": "pipegcn-gf"},
             "bns": {"method": "bns", "rate": "2"}, "vanilla": {"method": "vanilla"},
             "stored": {"precision": "bf16", "model": "gcn"}}
-CODED = {"8bit": {"codec": "8bit"}, "1bit": {"method": "sylvie-s"}, "subset": {"codec": "subset"},
+CODED = {"8bit": {"codec": "8bit"}, "adaptive": {"codec": "adaptive", "rate": "8"},
+         "1bit": {"method": "sylvie-s"}, "subset": {"codec": "subset"},
          "fed-back": {"codec": "4bit", "error_feedback": True},
          "residual": {"codec": "8bit", "residual": True}, "stale-bits": {"method": "sylvie-a"}}
 STRANGE = {"sparse": {"model": "gcn"}, "directed": {"model": "sage"},

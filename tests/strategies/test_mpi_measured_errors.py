@@ -24,8 +24,12 @@ CASES = {"pipegcn": {"method": "pipegcn"}, "sylvie-a": {"method": "sylvie-a"},
          "overlap": {"method": "overlap"}, "varco": {"codec": "subset", "rate": "3"},
          "bns": {"method": "bns", "rate": "2"},
          "feedback": {"codec": "4bit", "error_feedback": True, "staleness": "1"},
+         "adaptive": {"codec": "adaptive", "rate": "4", "staleness": "1,narrow=0"},
          "residual": {"codec": "2bit", "residual": True}, "mixed": {"codec": "fp32,1=8bit"},
          "mixgcn": {"method": "mixgcn", "codec": "8bit", "staleness": "features=1"}}
+
+
+BY_MESSAGE = ("adaptive",)
 
 
 class Recorder:
@@ -108,6 +112,8 @@ def numbers(change, of_two, total, lost):
 @pytest.mark.parametrize("rows", [sampled_error.SAMPLED_ROWS, 7])
 @pytest.mark.parametrize("case", CASES)
 def test_agrees_with_what_was_sent(comm, runtime, monkeypatch, case, rows):
+    if case in BY_MESSAGE and rows == 7:
+        pytest.skip("of a part of a message it measures what that part would lose on its own")
     backend = BACKENDS["native" if rows == 7 else "reference"]()
     monkeypatch.setattr(sampled_error, "SAMPLED_ROWS", rows)
     graph, owner = awkward("random", comm.size)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hpcgcn.exchange.codecs import Rows as MessageRows
+from hpcgcn.exchange.codec import Rows as MessageRows
 
 
 class Layout:

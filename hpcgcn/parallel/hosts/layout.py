@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hpcgcn.exchange.codecs import Rows as MessageRows
+from hpcgcn.exchange.codec import Rows as MessageRows
 from hpcgcn.parallel.features.layout import Layout
 from hpcgcn.parallel.local_graph import LocalGraph
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hpcgcn.exchange.codecs import Rows as MessageRows
+from hpcgcn.exchange.codec import Rows as MessageRows
 from hpcgcn.exchange.exchange import Exchange
 from hpcgcn.exchange.types import Policy, Route
 from hpcgcn.parallel.aggregation import row_blocks

@@ -7,7 +7,7 @@ from collections import deque
 
 import numpy as np
 
-from hpcgcn.exchange.codecs import Rows as MessageRows
+from hpcgcn.exchange.codec import Rows as MessageRows
 from hpcgcn.exchange.exchange import Exchange
 from hpcgcn.exchange.types import Policy, Route
 

@@ -215,7 +215,7 @@ class HaloAggregations(Aggregations):
     def _exchange(self, hop, direction: str, plan: HopHalo, policy: Policy,
                   source=None) -> Exchange:
         n_received = plan.n_received if direction == "forward" else plan.n_sent
-        routes = self.matrices.halo(plan).routes(direction)
+        routes = self.matrices.halo(plan).routes(direction, policy.codec.weighs_rows)
         return Exchange(self.runtime, self.matrices.backend, routes, n_received, hop.source.width,
                         policy, seed=self.seed, layer=hop.number, source=source)
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from hpcgcn.exchange.codecs import Rows as MessageRows
+from hpcgcn.exchange.codec import Rows as MessageRows
 from hpcgcn.exchange.types import Route
 from hpcgcn.parallel.aggregation import Rows, row_blocks, scales
 from hpcgcn.parallel.local_graph import LocalGraph, Structure
 from hpcgcn.parallel.partition.halo_plans import HopHalo, HopNeighbour
+from hpcgcn.parallel.partition.row_weights import tell_weights
 
 
 class PartitionedMatrices:
@@ -60,6 +61,7 @@ class HaloMatrices:
         if columns is not None:              # a sum is of rows that the sender has scaled
             columns = np.where(plan.halo_row < 0, 1, np.append(columns, 1)[plan.halo_row])
             columns = columns.astype(self.backend.dtype)
+        self.columns = columns
         self.outer = matrices.matrix(plan.outer, matrices.rows, columns)      # owned x received
         self.outer_t = matrices.matrix(plan.outer_t, columns, matrices.rows)
         self.send_rows = [self.backend.from_host(n.send_rows) for n in plan.neighbours]
@@ -116,11 +118,18 @@ class HaloMatrices:
                 self.matrices.matrix(structure, scale, None))
 
     # -- messages ----------------------------------------------------------------------------------
-    def routes(self, direction: str) -> list[Route]:
-        """Owner to halo (values) or halo to owner (gradients)."""
+    def routes(self, direction: str, weighted: bool = False) -> list[Route]:
+        """Owner to halo (values) or halo to owner (gradients).
+
+        weighted: senders know what their rows weigh in the receivers' sums; collective then.
+        """
         comm = self.matrices.local.plan.comm
-        return [self._route(neighbour, send_rows, direction, comm.rank, comm.size)
-                for neighbour, send_rows in zip(self.plan.neighbours, self.send_rows)]
+        routes = [self._route(neighbour, send_rows, direction, comm.rank, comm.size)
+                  for neighbour, send_rows in zip(self.plan.neighbours, self.send_rows)]
+        if weighted:
+            tell_weights(comm, self.plan, direction, routes,
+                         (self.matrices.rows, self.matrices.columns, self.columns))
+        return routes
 
     def _route(self, n: HopNeighbour, send_rows, direction: str, rank: int, size: int) -> Route:
         packed = self.plan.has_sums

@@ -1,0 +1,144 @@
+"""Codec `adaptive`: 1, 2, 4 or 8 bits per row, more for rows that the receiver's sums feel most.
+
+A message has the size of uniform bits at the same rate, whatever its rows hold, so both sides know
+it: first two bits per row that tell its width, then the rows, grouped by width, each group as
+`quantise` writes it. Where the rate pays for less than 1 bit and the widths, it has the least size.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hpcgcn import philox
+from hpcgcn.exchange.bit_widths import QUANTISED, choose_widths, row_bytes
+from hpcgcn.exchange.codec import Codec, Rows
+
+ALIGNED = 8                          # bytes: where groups begin, so that kernels may read pairs
+WIDTHS_PER_BYTE = 4
+
+
+class AdaptiveCodec(Codec):
+    """The rate is the mean of bits per element that a message pays for, 1 to 8."""
+
+    name = "adaptive"
+    weighs_rows = by_message = True
+
+    def __init__(self, wide_parameters: bool, nearest: bool):
+        self.wide, self.nearest = wide_parameters, nearest
+        self._ranges: Any = None                 # a message buffer: rows coded for their ranges
+        self._grouped: Any = None                # decoded rows in the order of the message
+
+    def parameter_bytes(self, n_rows, rate):
+        return n_rows * (8 if self.wide else 4) + self._overhead(n_rows)
+
+    @staticmethod
+    def _overhead(n_rows: int) -> int:
+        """Bytes of the rows' widths, and between groups."""
+        return _aligned(-(-n_rows // WIDTHS_PER_BYTE)) + 3 * (ALIGNED - 1) if n_rows else 0
+
+    def nbytes(self, backend, rows, width, rate, draw):
+        n, parameters = len(rows), len(rows) * (8 if self.wide else 4)
+        least, most = row_bytes(width)[0], row_bytes(width)[-1]
+        fixed = self._overhead(n) + parameters
+        uniform = parameters + int(n * width * rate / 8)
+        return min(max(uniform, fixed + n * least), fixed + n * most)
+
+    # -- coding ------------------------------------------------------------------------------------
+    def encode(self, backend, x, rows, rate, draw, data):
+        n, width = len(rows), x.shape[1]
+        if not n:
+            return
+        importance = self._importance(backend, x, rows)
+        budget = len(data) - self.parameter_bytes(n, rate)
+        widths = choose_widths(importance, width, budget, self.nearest)
+        at = self._write_widths(backend, widths, data)
+        order, counts = _groups(widths)
+        index = order if rows.index is None else np.asarray(backend.to_host(rows.index))[order]
+        ids = np.asarray(backend.to_host(rows.ids))[order]
+        key = None if self.nearest else draw.key(philox.ROUNDING, draw.stream)
+        first = 0
+        for bits, count in zip(QUANTISED, counts):
+            if count:
+                group = slice(first, first + count)
+                last = at + self._group_bytes(count, width, bits)
+                backend.quantise(x, backend.from_host(index[group].astype(np.int32)),
+                                 backend.from_host(ids[group]), bits, key, self.wide,
+                                 data[at:last])
+                at, first = self._next_group(backend, data, last), first + count
+        backend.clear(data[at:])                 # what is left over must not tell of old messages
+
+    def decode(self, backend, data, rows, rate, draw, out):
+        n, width = out.shape
+        if not n:
+            return
+        widths = self._read_widths(backend, data, n)
+        order, counts = _groups(widths)
+        self._grouped = _grown(self._grouped, n * width, backend.zeros)
+        grouped = self._grouped[:n * width].reshape(n, width)
+        at, first = _aligned(-(-n // WIDTHS_PER_BYTE)), 0
+        for bits, count in zip(QUANTISED, counts):
+            if count:
+                last = at + self._group_bytes(count, width, bits)
+                backend.dequantise(data[at:last], bits, self.wide, grouped[first:first + count])
+                at, first = _aligned(last), first + count
+        place = np.empty(n, np.int32)
+        place[order] = np.arange(n, dtype=np.int32)
+        backend.gather_rows(grouped, backend.from_host(place), out)
+
+    def _importance(self, backend, x, rows: Rows) -> np.ndarray:
+        """(w R)^2 of each row; 0 where a value is not finite: such a row arrives as NaN anyway."""
+        n = len(rows)
+        size = self._range_bytes(n, x.shape[1])
+        self._ranges = _grown(self._ranges, size, lambda length: backend.zeros(length, np.uint8))
+        coded = self._ranges[:size]
+        backend.quantise(x, rows.index, rows.ids, 1, None, True, coded)
+        halves = np.asarray(backend.to_host(coded[:8 * n])).view(np.float32)[1::2]
+        felt = halves.astype(np.float64) * (1.0 if rows.weights is None else rows.weights)
+        return np.nan_to_num(felt * felt, nan=0.0, posinf=0.0)
+
+    @staticmethod
+    def _range_bytes(n: int, width: int) -> int:
+        return n * (8 + row_bytes(width)[0])
+
+    # -- layout ------------------------------------------------------------------------------------
+    def _group_bytes(self, count: int, width: int, bits: int) -> int:
+        return count * ((8 if self.wide else 4) + -(-width * bits // 8))
+
+    @staticmethod
+    def _next_group(backend, data, last: int) -> int:
+        """Where the group after one that ends here begins; what is between is cleared."""
+        at = min(_aligned(last), len(data))
+        backend.clear(data[last:at])
+        return at
+
+    @staticmethod
+    def _write_widths(backend, widths: np.ndarray, data) -> int:
+        """The head of a message; returns where the first group begins."""
+        padded = np.zeros(_aligned(-(-len(widths) // WIDTHS_PER_BYTE)) * WIDTHS_PER_BYTE, np.uint8)
+        padded[:len(widths)] = widths
+        shifts = np.arange(0, 8, 2, dtype=np.uint8)
+        packed = np.bitwise_or.reduce(padded.reshape(-1, WIDTHS_PER_BYTE) << shifts, axis=1)
+        backend.copy(packed, data[:len(packed)])
+        return len(packed)
+
+    @staticmethod
+    def _read_widths(backend, data, n: int) -> np.ndarray:
+        packed = np.asarray(backend.to_host(data[:-(-n // WIDTHS_PER_BYTE)]))
+        return ((packed[:, None] >> np.arange(0, 8, 2, dtype=np.uint8)) & 3).reshape(-1)[:n]
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNED) * ALIGNED
+
+
+def _groups(widths: np.ndarray) -> tuple[np.ndarray, list[int]]:
+    """(rows in the order of their widths, how many have each)."""
+    return (np.argsort(widths, kind="stable"),
+            np.bincount(widths, minlength=len(QUANTISED)).tolist())
+
+
+def _grown(array, size: int, make):
+    """An array of at least this size: the one that is there, or a new one."""
+    return array if array is not None and len(array) >= size else make(size)
