@@ -19,7 +19,8 @@ from fuzz.change_weights import change_safetensors, change_torch
 # The ending of a name -> a function (rng, data) -> (data, words).
 _BY_ENDING = {".npy": change_npy, ".npz": change_npz, ".safetensors": change_safetensors,
               ".pt": change_torch}
-_BY_ENDING |= dict.fromkeys((".csv", ".toml", ".json", ".mtx", ".index", ".txt"), change_text)
+_TEXTS = (".csv", ".toml", ".json", ".mtx", ".index", ".txt", ".svm")
+_BY_ENDING |= dict.fromkeys(_TEXTS, change_text)
 _BY_ENDING |= dict.fromkeys((".x", ".y", ".tx", ".ty", ".allx", ".ally", ".graph"), change_pickle)
 
 

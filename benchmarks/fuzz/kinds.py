@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fuzz import sound_files, uses
+from fuzz import sound_files, sound_tables, uses
 from fuzz.change_files import change_case, flip_one_bit
 
 
@@ -34,6 +34,11 @@ KINDS = {
     "predictions": Kind(sound_files.predictions, ("p.h5",), uses.predictions),
     "toml": Kind(sound_files.settings, ("run.toml",), uses.settings),
     "csv": Kind(sound_files.csv, _TABLES, uses.csv),
+    "features": Kind(sound_tables.features, ("data/features.*", "data/features.*", "data/edges.*"),
+                     uses.beside),
+    "labels": Kind(sound_tables.labels, ("data/labels.*", "data/labels.*", "data/edges.*"),
+                   uses.beside),
+    "parquet": Kind(sound_tables.parquet, ("data/*",), uses.beside),
     "mtx": Kind(sound_files.mtx, _TABLES, uses.imported("mtx", "@data")),
     "npz": Kind(sound_files.npz, ("data.npz",), uses.imported("npz", "@data.npz")),
     "planetoid": Kind(sound_files.written_as("planetoid", "", "dense", "sparse"), _TABLES,

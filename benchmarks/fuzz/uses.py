@@ -268,6 +268,21 @@ def csv(folder: str, changes: str):
     imported("csv", "@data/edges.txt" if os.path.lexists(only) else "@data")(folder, changes)
 
 
+def beside(folder: str, changes: str):
+    """An edge list with files of features and labels beside it, named one by one or as a folder."""
+    data = os.path.join(folder, "data")
+    named = {what: sorted(glob.glob(os.path.join(data, what + ".*")))
+             for what in ("features", "labels")}
+    flags = [word for what, paths in named.items() for path in paths[:1]
+             for word in (f"--{what}", path)]
+    edges = sorted(glob.glob(os.path.join(data, "edges.*")))
+    sources = [data] if len(changes) % 2 or not edges else [edges[0], *flags]
+    path = os.path.join(folder, "g.h5")
+    hpcgcn("import", *sources, "--undirected", "--drop-duplicates", "-o", path)
+    with sound("import succeeded"):
+        use_graph(folder, path, info(path, changes), changes)
+
+
 def dgl(folder: str, changes: str):
     """The refusal without DGL, or the arrays that the process which loads its files hands over."""
     if os.path.lexists(os.path.join(folder, "data.dgl")):

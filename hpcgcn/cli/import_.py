@@ -67,6 +67,15 @@ def _add_choices(group):
 
 def _add_columns(group):
     group.add_argument("--nodes", metavar="FILE", help="the table of nodes (csv, mtx)")
+    group.add_argument("--features", metavar="FILE",
+                       help="features of the nodes of an edge list (csv, mtx): npy, npz, SciPy's "
+                            "save_npz, csv, parquet, (node, feature, value) rows, svmlight, mtx, "
+                            "or JSON lists of the features of each node")
+    group.add_argument("--features-format", choices=("auto", "dense", "triples", "svmlight"),
+                       default="auto", help="what a text file of features is (auto: as it looks)")
+    group.add_argument("--labels", metavar="FILE",
+                       help="labels of the nodes of an edge list (csv, mtx): csv, json, npy, npz "
+                            "or parquet")
     group.add_argument("--header", choices=("auto", "yes", "no"), default="auto",
                        help="does the edge list begin with names (auto)")
     group.add_argument("--ids", choices=("auto", "number", "name"), default="auto",
@@ -99,7 +108,8 @@ def run(args: argparse.Namespace) -> int:
               and (len(args.source) > 1 or not os.path.exists(args.source[0])) else None)
     sources = args.source[1:] if chosen else args.source
     choices, options, noted = _choices(args), _options(args), {"sources": sources, **_given(args)}
-    replaces, inputs = same_graph(args.overwrite, noted), [*sources, *filter(None, [args.nodes])]
+    replaces = same_graph(args.overwrite, noted)
+    inputs = [*sources, *filter(None, [args.nodes, args.features, args.labels])]
     check_target(args.output, replaces, inputs)
     # Temporary files go where the graph goes: there is room for it.
     with temporary_folder(os.path.dirname(os.path.abspath(args.output))) as options.scratch:
@@ -129,7 +139,8 @@ def _options(args: argparse.Namespace):
     return ReadOptions(args.name, args.nodes, args.header, args.ids, edge_columns,
                        not args.no_edge_weights, args.weight_column, args.id_column,
                        args.label_column, args.split_column,
-                       _listed(args.feature_columns), _listed(args.skip_columns))
+                       _listed(args.feature_columns), _listed(args.skip_columns),
+                       args.features, args.features_format, args.labels)
 
 
 def _listed(names: str | None) -> list[str] | None:
@@ -141,7 +152,9 @@ def _given(args: argparse.Namespace) -> dict:
     return {"split": " ".join(args.split), "splits": args.splits, "seed": args.seed,
             "undirected": args.undirected, "largest_component": args.largest_component,
             "normalise_features": args.normalise_features or "",
-            "make_features": args.make_features, "edge_weights": not args.no_edge_weights}
+            "make_features": args.make_features, "edge_weights": not args.no_edge_weights,
+            **{key: given for key in ("features", "labels")
+               if (given := getattr(args, key)) is not None}}
 
 
 def _report(path: str, format_name: str, graph, notes: list[str], seconds: float):

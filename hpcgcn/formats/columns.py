@@ -48,10 +48,56 @@ def choose_columns(table: Table, options: ReadOptions) -> Columns:
     return chosen
 
 
+def id_column(table: Table, options: ReadOptions) -> int | None:
+    """The column of ids if there is one: as the user says, or by its name.
+
+    Of several files some may have a column as the user says, and the others one of the usual names.
+    """
+    lower = [name.lower() for name in table.first]
+    if options.id_column in table.first:
+        return table.first.index(options.id_column or "")
+    return next((lower.index(name) for name in _ID_NAMES if name in lower), None)
+
+
+def listed_columns(table: Table, options: ReadOptions, taken: set[int | None]) -> list[int]:
+    """The columns of features of a table that has nothing but ids and features."""
+    given = options.feature_columns
+    skipped = {_named(table, name) for name in options.skip_columns or ()}
+    listed = (range(len(table.first)) if given is None or given == [NO_COLUMNS]
+              else [_named(table, name) for name in given])
+    if len(set(listed)) != len(listed):
+        raise ConfigError(f"--feature-columns {','.join(given or ())}: expected every column once")
+    return [k for k in listed if k not in taken | skipped]
+
+
+def likely_label(table: Table, options: ReadOptions,
+                 identity: int | None) -> tuple[str | None, list[str]]:
+    """(the column of classes in a table of labels, notes); None: it has a column per class."""
+    names = table.first
+    if options.label_column:
+        _named(table, options.label_column)
+        return options.label_column, []
+    lower = [name.lower() for name in names]
+    if "label" in lower:
+        return names[lower.index("label")], []
+    if any(name.startswith("label:") for name in lower):
+        return None, []
+    split = options.split_column or "split"
+    others = [name for k, name in enumerate(names) if k != identity and name != split]
+    likely = [name for name in others if _LIKE_A_LABEL.fullmatch(name)
+              or name.lower().endswith(("_target", "_label", "_class"))]
+    chosen = others if len(others) == 1 else likely
+    if len(chosen) != 1:
+        raise bad(table.path, table.first_line, f"the columns {', '.join(others)[:200]}",
+                  f"--label-column {(likely or others or ['NAME'])[-1][:40]}, or another that "
+                  "holds the classes")
+    return chosen[0], [f"labels are the column {chosen[0]} of {table.path} (--label-column)"]
+
+
 def _identity(table: Table, lower: list[str], options: ReadOptions) -> int:
-    if options.id_column:
+    if options.id_column and not (options.labels or options.features):
         return _named(table, options.id_column)
-    column = next((lower.index(name) for name in _ID_NAMES if name in lower), None)
+    column = id_column(table, options)
     if column is None:
         raise bad(table.path, table.first_line,
                   f"no column of ids among {', '.join(table.first)[:80]}",

@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 
 from hpcgcn.errors import ConfigError, GraphError
+from hpcgcn.formats.beside import found_beside, of_node_table, read_beside
 from hpcgcn.formats.draft import Draft, LineBlocks, ReadOptions, unused_weights
 from hpcgcn.formats.files import bad, present
 from hpcgcn.formats.integers import decimal, numbered_edges, numbered_lines, weight_of
+from hpcgcn.formats.node_facts import FactsOfFiles
 from hpcgcn.formats.nodes import numbered_order, read_nodes, with_nodes, write_nodes
 from hpcgcn.formats.progress import shown
 from hpcgcn.formats.rows import Table, is_number, is_whole
@@ -59,21 +61,52 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
                   else {})}
     numbers = options.ids == "number" or (options.ids == "auto" and not nodes
                                           and _looks_numbered(table, columns, headed))
-    if nodes is None:
+    options, noted = found_beside(sources, options) if nodes is None else (options, [])
+    facts["notes"] += noted
+    beside = read_beside(options)
+    if nodes is None and beside is None:
         _check_no_columns(options)
+    if nodes is None and beside is not None:
+        numbers = (options.ids == "number" or (options.ids == "auto" and beside.numbered
+                                               and _looks_numbered(table, columns, headed)))
+        return _with_files(table, weighted, headed, beside, numbers, facts)
     if nodes is None and numbers:
         return Draft(lambda: numbered_edges(table, weighted, headed, None), None,
                      lines=lambda: numbered_lines(table, columns, headed, None), **facts)
     if nodes is None:
         return _named(table, weighted, headed, _distinct_ids(table, columns, headed), None, facts)
-    known = read_nodes(nodes, options)
+    known = read_nodes(nodes, of_node_table(options))
     if options.ids == "number" or known.ids == [str(k) for k in range(len(known.ids))]:
         order = numbered_order(nodes, known)
         draft = Draft(lambda: numbered_edges(table, weighted, headed, len(order)), len(order),
                       lines=lambda: numbered_lines(table, columns, headed, len(order)), **facts)
-        return with_nodes(known, order, None, draft)
+        with_nodes(known, order, None, draft)
+        return beside.fill(draft, len(order), None, nodes) if beside else draft
     draft = _named(table, weighted, headed, known.ids, nodes, facts)
-    return with_nodes(known, np.arange(len(known.ids)), draft.node_names, draft)
+    with_nodes(known, np.arange(len(known.ids)), draft.node_names, draft)
+    return beside.fill(draft, len(known.ids), known.ids, nodes) if beside else draft
+
+
+def _with_files(table: Table, weighted: tuple[int, ...], headed: bool, beside: FactsOfFiles,
+                numbers: bool, facts: dict[str, Any]) -> Draft:
+    """A graph whose nodes are those of the edges and of the files beside them."""
+    columns = weighted[:2]
+    if not numbers:
+        if beside.n_rows is not None:
+            raise bad(table.path, table.first_line, "nodes that are not numbered from 0",
+                      f"node numbers, because rows of {beside.files[0].path} have no ids")
+        ids = {*_distinct_ids(table, columns, headed), *beside.ids()}
+        names = _sorted_ids(ids)
+        return beside.fill(_named(table, weighted, headed, names, None, facts), len(names), names,
+                           table.path)
+    largest, n_edges = -1, 0
+    for _, sources, targets in numbered_lines(table, columns, headed, None):
+        largest = max(largest, int(sources.max(initial=-1)), int(targets.max(initial=-1)))
+        n_edges += len(sources)
+    n_nodes = beside.n_numbers(largest, n_edges, table.path)
+    draft = Draft(lambda: numbered_edges(table, weighted, headed, n_nodes), n_nodes,
+                  lines=lambda: numbered_lines(table, columns, headed, n_nodes), **facts)
+    return beside.fill(draft, n_nodes, None, table.path)
 
 
 def _named(table: Table, columns: tuple[int, ...], headed: bool, names: list[str],
@@ -196,6 +229,10 @@ def _distinct_ids(table: Table, columns, headed: bool) -> list[str]:
     ids: set[str] = set()
     for _, source, target in _end_cells(table, columns, headed):
         ids.update((source, target))
+    return _sorted_ids(ids)
+
+
+def _sorted_ids(ids: set[str]) -> list[str]:
     numeric = all(map(is_whole, ids))
     return sorted(ids, key=(lambda name: (int(name), name)) if numeric else None)
 

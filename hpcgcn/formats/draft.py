@@ -258,5 +258,8 @@ class ReadOptions:
     split_column: str | None = None
     feature_columns: list[str] | None = None      # columns.NO_COLUMNS alone: none
     skip_columns: list[str] | None = None
+    features: str | None = None        # csv, mtx: a file of features beside the edges
+    features_format: str = "auto"      # of a text: dense, triples, svmlight
+    labels: str | None = None          # csv, mtx: a file of labels beside the edges
     # a folder for temporary files, which lasts until the graph is written
     scratch: str | None = None

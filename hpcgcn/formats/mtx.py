@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 
+from hpcgcn.formats.beside import of_node_table, read_beside
 from hpcgcn.formats.draft import Draft, ReadOptions, unused_weights
 from hpcgcn.formats.files import Lines, bad, decoded, inside, present
 from hpcgcn.formats.integers import counted, decimal, numbered_edges, numbered_lines
@@ -41,12 +42,13 @@ def read(sources: list[str], options: ReadOptions) -> Draft:
                   pairs=symmetry != "general", weighted=weighted)
     if table.n_columns > 2 and not weighted:
         draft.notes.append(unused_weights(f"{field} {symmetry} values", path))
-    if nodes is None:
-        return draft
-    known = read_nodes(nodes, options)
-    if len(known.ids) != n_nodes:
-        raise bad(nodes, None, f"{len(known.ids)} nodes", f"the {n_nodes} of {path}")
-    return with_nodes(known, numbered_order(nodes, known), None, draft)
+    beside = read_beside(options)
+    if nodes is not None:
+        known = read_nodes(nodes, of_node_table(options))
+        if len(known.ids) != n_nodes:
+            raise bad(nodes, None, f"{len(known.ids)} nodes", f"the {n_nodes} of {path}")
+        with_nodes(known, numbered_order(nodes, known), None, draft)
+    return beside.fill(draft, n_nodes, None, path) if beside else draft
 
 
 def _located(sources: list[str], options: ReadOptions) -> tuple[str, str | None]:

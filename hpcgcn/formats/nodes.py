@@ -43,9 +43,9 @@ class NodeTable:
     notes: list[str] = field(default_factory=list)
 
 
-def read_nodes(path: str, options: ReadOptions) -> NodeTable:
+def read_nodes(path: str, options: ReadOptions, table: Table | None = None) -> NodeTable:
     """A table with a header; every column that is neither id, label nor split is a feature."""
-    table = Table(path)
+    table = table or Table(path)
     columns = choose_columns(table, options)
     ids: list[str] = []
     lines, labels, classes, splits, features = [], [], [], [], []
@@ -66,8 +66,8 @@ def read_nodes(path: str, options: ReadOptions) -> NodeTable:
                 labels.append(row[columns.label])
             splits.append([_split_code(table, number, row[column]) for column in columns.splits])
         ids.extend(row[columns.identity] for _, row in rows)
-        features.append(_numbers(table, rows, columns.features, may_skip=True))
-        classes.append(_numbers(table, rows, columns.classes, may_skip=False))
+        features.append(float_block(table, rows, columns.features, may_skip=True))
+        classes.append(float_block(table, rows, columns.classes, may_skip=False))
     if not ids:
         raise bad(path, table.first_line, "a header and no nodes", "a row for every node")
     found_labels, n_classes, class_names = _labels(table, columns, lines, labels, classes)
@@ -90,7 +90,7 @@ def _split_code(table: Table, number: int, word: str) -> int:
                   "train, val, test or nothing") from None
 
 
-def _numbers(table: Table, rows: list, columns: list[int], may_skip: bool) -> np.ndarray:
+def float_block(table: Table, rows: list, columns: list[int], may_skip: bool) -> np.ndarray:
     """(n_rows, n_columns) float32 of some columns; true and false are 1 and 0."""
     try:
         block = np.array([[float(row[column]) for column in columns] for _, row in rows],
@@ -102,11 +102,30 @@ def _numbers(table: Table, rows: list, columns: list[int], may_skip: bool) -> np
     wrong = np.argwhere(~(np.abs(block) <= _LARGEST))
     if len(wrong):
         (number, row), column = rows[wrong[0][0]], columns[wrong[0][1]]
-        name = table.first[column]
-        remedy = f"; --skip-columns {shlex.quote(name)} leaves that column out" if may_skip else ""
+        name = table.first[column] if may_skip else str(column + 1)
+        text = _text_columns(table, rows, columns) if may_skip else []
         raise bad(table.path, number, f"{row[column][:40]!r} in the column {name[:80]!r}",
-                  f"a finite number, true or false{remedy}")
+                  "a finite number, true or false" + _remedy(name, text, may_skip))
     return block.astype(np.float32)
+
+
+def _text_columns(table: Table, rows: list, columns: list[int]) -> list[str]:
+    """The columns of a block that hold no number at all."""
+    return [table.first[column] for column in columns
+            if all(math.isnan(_as_float(row[column])) for _, row in rows)]
+
+
+def _remedy(name: str, text: list[str], may_skip: bool) -> str:
+    """Which flag leaves out what cannot be a feature."""
+    if not may_skip:
+        return ""
+    if len(text) < 2 or name not in text:
+        return (f"; --skip-columns {shlex.quote(name)[:80]} leaves that column out, "
+                "--feature-columns none all of them")
+    shown = ", ".join(other[:40] for other in text[:8]) + (" ..." if len(text) > 8 else "")
+    flags = f"--skip-columns {shlex.quote(','.join(text))}" if len(",".join(text)) < 200 else ""
+    return (f"; the columns {shown} hold text: {flags}{' leaves them out, ' if flags else ''}"
+            "--feature-columns none leaves out all columns")
 
 
 def _as_float(cell: str) -> float:
@@ -141,11 +160,17 @@ def _labels(table: Table, columns: Columns, lines, words: list[str], classes: li
                                                           for column in columns.classes]
     if columns.label is None:
         return None, None, None
+    return class_numbers(table.path, lines, words)
+
+
+def class_numbers(path: str, lines: list[int], words: list[str]):
+    """(labels, n_classes, class names) of what a column of classes holds: numbers from 0, or
+    names; nothing for no label."""
     if all(is_whole(word) or not word for word in words):
         numbers = np.array([int(word) if word else -1 for word in words], np.int64)
         wrong = np.flatnonzero((numbers < -1) | (numbers >= max(len(words), 1000)))
         if len(wrong):
-            raise bad(table.path, lines[wrong[0]], f"the label {words[wrong[0]][:40]}",
+            raise bad(path, lines[wrong[0]], f"the label {words[wrong[0]][:40]}",
                       f"classes numbered from 0, less than {max(len(words), 1000)}; -1 or "
                       "nothing for no label")
         return numbers.astype(np.int32), None, None
@@ -154,7 +179,7 @@ def _labels(table: Table, columns: Columns, lines, words: list[str], classes: li
         # Not the name of a class but a slip: what is no number, and a fraction among whole numbers.
         if word.lower().lstrip("+-") in _NO_NUMBERS or (numbered and not is_whole(word)
                                                         and is_number(word)):
-            raise bad(table.path, line, f"the label {word[:40]!r}",
+            raise bad(path, line, f"the label {word[:40]!r}",
                       "whole numbers from 0, or names, or nothing for no label")
     names = sorted({word for word in words if word})
     number = {name: k for k, name in enumerate(names)} | {"": -1}

@@ -44,7 +44,7 @@ _CONTENT_ERRORS = (ValueError, TypeError, IndexError, KeyError, OverflowError, M
 # files it listens to.
 _MOST_SOURCES = {"planetoid": 8, "dgl-reddit": 2, "csv": 2, "mtx": 2}
 _NODE_TABLE = ("nodes", "id_column", "label_column", "split_column", "feature_columns",
-               "skip_columns")
+               "skip_columns", "features", "features_format", "labels")
 _TAKEN = {"planetoid": ("name",), "ogb": ("name",), "mtx": _NODE_TABLE,
           "csv": ("header", "ids", "edge_columns", "weight_column", *_NODE_TABLE)}
 

@@ -15,6 +15,7 @@ MOST_METHODS, MOST_ATTRIBUTES = 15, 14
 REASONS = {
     "hpcgcn.config.groups.TrainingSettings": "one attribute per setting of the group",
     "hpcgcn.config.groups.CommunicationSettings": "one attribute per setting of the group",
+    "hpcgcn.formats.draft.ReadOptions": "one attribute per flag about files",
     "hpcgcn.formats.draft.Draft": "one attribute per thing that a file of any format may tell",
     "hpcgcn.nn.builder.Builder": "one method per kind of step that a model is put together from",
     "hpcgcn.nn.models.base.Shape": "one attribute per setting that parameters depend on",
