@@ -17,7 +17,7 @@ def examine() -> list[dict]:
     BLAS comes before the native backend, which limits its threads.
     """
     return [_python(), *_libraries(), _mpi(), _cores(), _blas(), _native(), _cuda(), _cuda_aware(),
-            _gpu_sharing()]
+            _nccl(), _gpu_sharing()]
 
 
 def _python() -> dict:
@@ -107,6 +107,25 @@ def _cuda_aware() -> dict:
     return _row("GPU messages", False, "through host memory: this MPI "
                 + ("cannot be asked whether it takes device memory" if says is None
                    else "was built without CUDA support"))
+
+
+def _nccl() -> dict:
+    """The other transport of messages between GPUs."""
+    from hpcgcn.backend.cuda_device import load_cupy
+    from hpcgcn.backend.cuda_nccl import load_nccl
+    from hpcgcn.errors import BackendError
+    try:
+        cupy = load_cupy()
+    except BackendError:
+        return _row("NCCL", False, "no GPU")
+    try:
+        version = load_nccl(cupy).get_version()
+    except BackendError as error:
+        return _row("NCCL", False, str(error))
+    except Exception as error:  # noqa: BLE001 - a library that does not load or answer
+        return _row("NCCL", False, f"does not load ({type(error).__name__}: {error})")
+    text = f"{version // 10000}.{version // 100 % 100}.{version % 100}"
+    return _row("NCCL", True, f"{text}: --transport nccl, a GPU per rank")
 
 
 def _gpu_sharing() -> dict:

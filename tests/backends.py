@@ -98,7 +98,7 @@ WIDTHS = {
     "cuda-ascending": (7, 41),  # another order of threads: less and more than a warp
     "cuda-shuffled": (7, 41),
     "cuda-ptx80": (1, 7, 16, 41, 128, 602),
-    "cuda-ptx": (7, 16, 41, 128),
+    "cuda-ptx": (7, 41, 128),                       # the other architectures, in part
     "cuda-gpu": (1, 7, 16, 41, 128, 602),
 }
 

@@ -27,8 +27,8 @@ def run(args) -> int:
     from hpcgcn.mpi.world import run_ranks
     if not getattr(args, "quiet", False):
         _announce()
-    if getattr(args, "backend", None) == "cuda":
-        from hpcgcn.train.gpu import prepare_gpu
+    from hpcgcn.train.gpu import asks_for_gpu, prepare_gpu
+    if asks_for_gpu(vars(args), args.config):
         prepare_gpu()
     limit = FIELDS["stall_timeout"]
     try:

@@ -29,6 +29,7 @@ from hpcgcn.train import checkpoint
 from hpcgcn.train.accounting import work_by_role
 from hpcgcn.train.callback import Callback, CallbackRunner, EpochReport
 from hpcgcn.train.folder import RunFolder
+from hpcgcn.train.gpu import asks_for_gpu, prepare_gpu
 from hpcgcn.train.lock import LockHolder
 from hpcgcn.train.messages import closing_lines, unused_settings
 from hpcgcn.train.plateau import ChanceWatch, chance_loss, features_are_uneven, remedy
@@ -79,7 +80,10 @@ def train_model(source: str | os.PathLike | Graph, config: Config | dict | None 
     every rank that gives one. Collective over `comm` (default: all ranks); every rank gets the same
     result.
     """
-    comm = world() if comm is None else comm
+    if comm is None:
+        if asks_for_gpu(config):
+            prepare_gpu()
+        comm = world()
     with collective_errors(comm):
         config = config if isinstance(config, Config) else make_config(config)
         source = _checked_source(source)

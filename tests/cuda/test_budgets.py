@@ -14,7 +14,7 @@ from hpcgcn.backend.cuda import CudaBackend, DeviceSum
 
 WIDTH, ROWS = 128, 64
 # Kernels of an epoch of training: 3 layers, or 8 of the deep models; whatever the number of rows.
-LAUNCHES = {"gcn": 25, "sage": 32, "gcnii": 115, "resgcn": 120}
+LAUNCHES = {"gcn": 25, "sage": 32, "gat": 37, "gcnii": 115, "resgcn": 120}
 
 
 @pytest.mark.parametrize("model", LAUNCHES)

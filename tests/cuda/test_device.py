@@ -166,6 +166,53 @@ def test_the_device_is_chosen_before_mpi_starts(stand_in, variable):
     assert done.stdout == "device of local rank 3\nTrue\n", done.stderr
 
 
+LIBRARY = """
+import sys
+import hpcgcn.train.gpu as gpu
+import hpcgcn.train.run as run
+gpu.use_device = lambda rank: print("device of local rank", rank)
+try:
+    run.train_model("no such file", CONFIG)
+except Exception:
+    pass                                  # MPI runs, which is what counts
+from mpi4py import MPI
+print(MPI.Query_thread() == MPI.THREAD_SERIALIZED)
+"""
+
+
+@pytest.mark.parametrize("config, chosen",
+                         [("{'backend': 'cuda'}", True), ("run.Config(backend='cuda')", True),
+                          ("{'backend': 'native'}", False), ("None", False)])
+def test_the_library_settles_the_device_before_mpi_starts(stand_in, tmp_path, config, chosen):
+    environment = {name: value for name, value in os.environ.items()
+                   if not name.startswith(("OMPI_COMM", "PMIX", "PMI_", "SLURM", "MPI_LOCAL"))}
+    done = subprocess.run([sys.executable, "-c", LIBRARY.replace("CONFIG", config)], cwd=tmp_path,
+                          capture_output=True, text=True, timeout=60,
+                          env=environment | {"SLURM_LOCALID": "2"})
+    assert done.stdout == ("device of local rank 2\nTrue\n" if chosen else "False\n"), done.stderr
+
+
+def test_a_file_of_settings_may_ask_for_a_gpu(tmp_path):
+    from hpcgcn.train.gpu import asks_for_gpu
+    file = tmp_path / "run.toml"
+    file.write_text('backend = "cuda"\n')
+    assert asks_for_gpu({}, file) and asks_for_gpu({"backend": None}, file)
+    assert not asks_for_gpu({"backend": "native"}, file)     # flags win
+    file.write_text("backend = ")
+    assert not asks_for_gpu({}, file) and not asks_for_gpu({}, tmp_path / "none.toml")
+
+
+def test_doctor_tells_of_nccl_and_of_gpus_per_rank(stand_in, monkeypatch):
+    from hpcgcn.doctor import examine
+    monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_RANK", "1")
+    rows = {row["what"]: row for row in examine()}
+    assert rows["NCCL"]["ok"] and "--transport nccl" in rows["NCCL"]["found"]
+    assert "device 1 of 8; MPI starts with thread level serialized" in rows["GPU per rank"]["found"]
+    monkeypatch.setenv("HPCGCN_CUDA_STAND_IN_DEVICES", "1")
+    shared = {row["what"]: row for row in examine()}["GPU per rank"]
+    assert not shared["ok"] and "MORE RANKS THAN GPUs" in shared["found"]
+
+
 def test_a_device_chosen_early_says_nothing_of_what_is_wrong(monkeypatch):
     monkeypatch.setenv("HPCGCN_CUDA_STAND_IN", "not a value")
     use_device(0)

@@ -40,6 +40,16 @@ def test_every_exchange_trains_as_on_the_cpu(stand_in, graph, mode, schedule):
                        else set()), done.stdout
 
 
+@pytest.mark.timeout(600)
+def test_quantised_and_packed_messages_train_on_ptx(ptx_machine, graph):
+    """Kernels of messages in a training, as PTX; the other models are in test_models.py."""
+    ptx_machine(80)
+    done = launch(2, [sys.executable, HERE / "run_presets.py", graph, "staged", "sylvie-a",
+                      "varco"], env={**STAND_IN, "HPCGCN_CUDA_STAND_IN_KERNELS": "ptx-80"},
+                  timeout=500).check()
+    assert done.stdout.count("largest difference") == 2, done.stdout
+
+
 @pytest.mark.parametrize("flags, env",
                          [(["--mpi", "staged"], STAND_IN), (["--mpi", "cuda-aware"], AWARE),
                           (["--mpi", "auto"], AWARE), (["--transport", "nccl"], STAND_IN)],

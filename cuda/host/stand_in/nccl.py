@@ -17,6 +17,10 @@ available = True
 _group: list[tuple] | None = None
 
 
+def get_version() -> int:
+    return 22703                                 # 2.27.3
+
+
 def get_unique_id() -> tuple:
     return tuple(np.random.default_rng().integers(0, 127, 128).tolist())
 
