@@ -2,15 +2,17 @@
 #include "common.cuh"
 
 // Sum of -log softmax(logits)[label] over rows with label >= 0; dlogits = scale * (softmax - onehot), 0 without label.
-// dlogits may be logits: each thread reads its columns before it writes them.
-__global__ void softmax_cross_entropy(const float *logits, const int *labels, float scale, float *dlogits,
-                                      double *partials, long long n, int width) {
+// dlogits may be logits: each thread reads its columns before it writes them. class_weights: a factor of loss and
+// gradient for each label, or null.
+__global__ void softmax_cross_entropy(const float *logits, const int *labels, const float *class_weights, float scale,
+                                      float *dlogits, double *partials, long long n, int width) {
     const int lanes = blockDim.x;
     double loss = 0.0;
     for (long long first = (long long)blockIdx.x * blockDim.y; first < n; first += (long long)gridDim.x * blockDim.y) {
         const long long row = first + threadIdx.y;           // rows past the end stay for the shuffles
         const int label = row < n ? labels[row] : -1;
         const int used_width = label >= 0 ? width : 0;
+        const float weight = class_weights && label >= 0 ? class_weights[label] : 1.0f;
         const float *x = logits + row * width;
         float *dx = dlogits + row * width;
         float largest = __int_as_float(0xff800000);
@@ -24,9 +26,9 @@ __global__ void softmax_cross_entropy(const float *logits, const int *labels, fl
         total = lane_sum(total, lanes);
         picked = lane_sum(picked, lanes);
         for (int c = threadIdx.x; c < used_width; c += lanes)
-            dx[c] = (expf(x[c] - largest) / total - (c == label ? 1.0f : 0.0f)) * scale;
+            dx[c] = (expf(x[c] - largest) / total - (c == label ? 1.0f : 0.0f)) * (scale * weight);
         if (label >= 0) {
-            loss += (double)(logf(total) - picked);
+            loss += (double)weight * (double)(logf(total) - picked);
         } else if (row < n) {
             for (int c = threadIdx.x; c < width; c += lanes) dx[c] = 0.0f;
         }

@@ -322,13 +322,14 @@ class Backend(AttentionOperations):
 
     # -- losses ------------------------------------------------------------------------------------
     @abc.abstractmethod
-    def softmax_cross_entropy(self, logits, labels, scale, dlogits) -> SupportsFloat:
+    def softmax_cross_entropy(self, logits, labels, scale, dlogits,
+                              class_weights=None) -> SupportsFloat:
         """Sum of -log softmax(logits)[label] over rows with label >= 0 (float64), labels (n,)
         int32.
 
         float() of the result may wait for the device.
         dlogits = scale * (softmax - onehot) for those rows, 0 for the others (=; may be logits
-        itself).
+        itself). class_weights (n_classes,): loss and gradient of a row are times that of its label.
         """
 
     @abc.abstractmethod

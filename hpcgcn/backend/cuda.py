@@ -370,8 +370,9 @@ class CudaBackend(CudaAttention, Backend):
                         (ids, out, np.int64(n), np.int32(width), *key_arguments(key)))
 
     # -- losses ------------------------------------------------------------------------------------
-    def softmax_cross_entropy(self, logits, labels, scale, dlogits):
-        return self._loss("softmax_cross_entropy", logits, (labels,), scale, dlogits)
+    def softmax_cross_entropy(self, logits, labels, scale, dlogits, class_weights=None):
+        weights = NULL if class_weights is None else class_weights
+        return self._loss("softmax_cross_entropy", logits, (labels, weights), scale, dlogits)
 
     def sigmoid_cross_entropy(self, logits, targets, row_used, scale, dlogits):
         return self._loss("sigmoid_cross_entropy", logits, (targets, row_used), scale, dlogits)

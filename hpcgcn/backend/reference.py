@@ -264,7 +264,7 @@ class ReferenceBackend(ReferenceAttention, Backend):
         out[...] = philox.bits16(key, ids, out.shape[1])
 
     # -- losses ------------------------------------------------------------------------------------
-    def softmax_cross_entropy(self, logits, labels, scale, dlogits):
+    def softmax_cross_entropy(self, logits, labels, scale, dlogits, class_weights=None):
         used = np.flatnonzero(labels >= 0)
         picked = logits[used]
         shifted = picked - picked.max(axis=1, keepdims=True, initial=-np.inf)
@@ -274,6 +274,9 @@ class ReferenceBackend(ReferenceAttention, Backend):
         loss = np.log(total[:, 0]) - shifted[np.arange(len(used)), targets]
         gradient = exponent / total
         gradient[np.arange(len(used)), targets] -= 1
+        if class_weights is not None:
+            loss = loss * class_weights[targets]
+            gradient *= class_weights[targets][:, None]
         dlogits[...] = 0
         dlogits[used] = gradient * self.dtype.type(scale)
         return float(loss.sum(dtype=np.float64))

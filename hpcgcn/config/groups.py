@@ -40,6 +40,12 @@ def _per_hop(key: str):
     return parse
 
 
+def _class_weights(text: str):
+    """Reads weights of classes."""
+    from hpcgcn.parallel.class_weights import read_class_weights
+    return read_class_weights(text)
+
+
 @dataclass(frozen=True)
 class ArchitectureSettings(SettingsGroup):
     """What the model looks like."""
@@ -101,6 +107,10 @@ class TrainingSettings(SettingsGroup):
     needed_rows: bool = setting(True, "compute and exchange only the rows that the loss depends "
                                       "on; --no-needed-rows: all rows, for comparison")
     eval_every: int = setting(10, "epochs between evaluations; 0: only at the end", low=0)
+    class_weights: str = setting("none", "weights of classes in the loss, which is divided by "
+                                         "their sum over the training nodes: balanced (rare "
+                                         "classes count more), or a number for each: 1,2.5,1",
+                                 parse=_class_weights)
     metric: str = setting("auto", "what scores are, and so which epoch is the best; roc-auc and "
                                   "average-precision: for 2 classes, or several per node; auto: "
                                   "accuracy, or micro-f1 for several classes per node",

@@ -36,7 +36,8 @@ class Engine:
                 and self.comm.rank == 0):
             log.warning("model = '%s' does not read edge weights: it computes its own",
                         shape.model)
-        self.labels = local_labels(self.comm, backend, part, self.local.order)
+        self.labels = local_labels(self.comm, backend, part, self.local.order,
+                                   strategy.config.class_weights)
         ids = backend.from_host(self.local.ids)
 
         def aggregate(rows):

@@ -23,7 +23,9 @@ def chance_loss(comm, labels, n_classes: int) -> float:
     if host.ndim == 1:
         used &= host >= 0
         counts = comm.allreduce(np.bincount(host[used], minlength=n_classes).astype(np.int64))
-        shares = counts[counts > 0] / max(counts.sum(), 1)
+        if labels.class_weights is not None:
+            counts = counts * labels.class_weights
+        shares = counts[counts > 0] / (counts.sum() or 1)
         return float(-(shares * np.log(shares)).sum())
     n = comm.allreduce(int(used.sum()))
     positive = comm.allreduce(host[used].sum(axis=0, dtype=np.int64))

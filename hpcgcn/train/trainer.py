@@ -153,7 +153,7 @@ class Trainer:
         agreed = np.array([loss_sum, float(stop_wanted), *self.errors.sums()])
         self.owner.sum(agreed)
         waited = time.perf_counter() - began
-        loss = float(agreed[0]) / self.engine.labels.n_train
+        loss = float(agreed[0]) / self.engine.labels.total_weight
         if not math.isfinite(loss):
             raise explain_divergence(self, loss)
         if self.config.clip:

@@ -19,23 +19,31 @@ def test_softmax_cross_entropy_in_place(backend, arena, size):
     check_softmax(backend, arena, 41, size, in_place=True)
 
 
-def check_softmax(backend, arena, n_classes, size, in_place):
+@pytest.mark.parametrize("size", SIZES)
+def test_softmax_cross_entropy_with_weights_of_classes(backend, arena, width, size):
+    weights = np.float32(np.random.default_rng(3).uniform(0, 4, width))
+    check_softmax(backend, arena, width, size, in_place=False, weights=weights)
+
+
+def check_softmax(backend, arena, n_classes, size, in_place, weights=None):
     n = 75
     logits = np.float32(numbers(n, n_classes) * size).astype(np.float64)
     labels = np.random.default_rng(0).integers(-1, n_classes, n).astype(np.int32)
     source = arena.put(logits)
     out = source if in_place else arena.garbage((n, n_classes))
-    loss = float(backend.softmax_cross_entropy(source, arena.put(labels), 0.25, out))
+    there = () if weights is None else (arena.put(weights),)
+    loss = float(backend.softmax_cross_entropy(source, arena.put(labels), 0.25, out, *there))
+    of_row = np.ones(n) if weights is None else weights.astype(np.float64)[labels]
     shifted = logits - logits.max(axis=1, keepdims=True)
     softmax = np.exp(shifted) / np.exp(shifted).sum(axis=1, keepdims=True)
     used, onehot = labels >= 0, labels[:, None] == np.arange(n_classes)
-    losses = (np.log(np.exp(shifted).sum(axis=1)) - (shifted * onehot).sum(axis=1))[used]
+    losses = (of_row * (np.log(np.exp(shifted).sum(axis=1)) - (shifted * onehot).sum(axis=1)))[used]
     epsilon = np.finfo(backend.dtype).eps
     assert abs(loss - losses.sum()) <= 8 * epsilon * (n_classes + np.abs(losses).sum()
-                                                      + np.abs(shifted).max())
+                                                      + of_row.max() * np.abs(shifted).max())
     # e^x in fp32 errs by |x| roundings, and x reaches 100 before e^x no longer matters.
-    close(arena.get(out), np.where(used[:, None], (softmax - onehot) * 0.25, 0), 1.0,
-          n_classes + min(100, 8 * size))
+    close(arena.get(out), np.where(used[:, None], (softmax - onehot) * 0.25 * of_row[:, None], 0),
+          of_row.max(), n_classes + min(100, 8 * size))
 
 
 @pytest.mark.thread_orders

@@ -51,6 +51,17 @@ def test_awkward_cuts_change_nothing(comm, runtime, kind, model, inductive):
     trainer.close()
 
 
+@pytest.mark.parametrize("given", ["balanced", "3,0.5,1,0.25"])
+def test_weights_of_classes_count_nodes_of_all_ranks(comm, runtime, given):
+    graph, owner = awkward("random", comm.size)
+    weights = given if given == "balanced" else ",".join(given.split(",")[k % 4]
+                                                         for k in range(graph.n_classes))
+    control = make_trainer(graph, **SETTINGS, class_weights=weights)
+    trainer = trainer_on(runtime, graph, owner, class_weights=weights)
+    np.testing.assert_allclose(losses(trainer), losses(control), rtol=1e-12)
+    trainer.close()
+
+
 def test_a_rank_without_train_nodes(comm, runtime):
     """All train nodes are with rank 0: the others have nothing to add in the transductive case, no
     nodes in the inductive."""

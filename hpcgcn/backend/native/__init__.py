@@ -253,9 +253,9 @@ class NativeBackend(NativeAttention, Backend):
         self._call["random_bits"](self.threads, *key, ids, out, out.shape[1])
 
     # -- losses ------------------------------------------------------------------------------------
-    def softmax_cross_entropy(self, logits, labels, scale, dlogits):
+    def softmax_cross_entropy(self, logits, labels, scale, dlogits, class_weights=None):
         return self._call["softmax_cross_entropy"](self.threads, logits, labels, scale, dlogits,
-                                                   logits.shape[1])
+                                                   logits.shape[1], class_weights)
 
     def sigmoid_cross_entropy(self, logits, targets, row_used, scale, dlogits):
         return self._call["sigmoid_cross_entropy"](self.threads, logits, targets, row_used, scale,

@@ -82,7 +82,8 @@ class PipelineEngine:
     # -- set-up ----------------------------------------------------------------------------------
     def _labels(self, part: Part) -> Labels:
         """Only the last stage has logits to compare with labels."""
-        labels = local_labels(self.comm, self.backend, part, self.local.order)
+        labels = local_labels(self.comm, self.backend, part, self.local.order,
+                              self.strategy.config.class_weights)
         if self.grid.last:
             return labels
         return replace(labels, host=labels.host[:0], split=labels.split[:0])

@@ -45,7 +45,7 @@ const operation TABLE(LEVEL)[] = {
     {"dropout", "ifFiiiiidl", run_dropout},
     {"epilogue_forward", "iFFfffFFiiiiidli", run_epilogue_forward},
     {"epilogue_backward", "iffFdfffFFFii", run_epilogue_backward},
-    {"softmax_cross_entropy", "ifjdFi=", run_softmax_cross_entropy},
+    {"softmax_cross_entropy", "ifjdFif=", run_softmax_cross_entropy},
     {"sigmoid_cross_entropy", "ifbbdFi=", run_sigmoid_cross_entropy},
     {"head_dots", "iffFiii", run_head_dots},
     {"head_dots_backward", "ifffFFiii", run_head_dots_backward},

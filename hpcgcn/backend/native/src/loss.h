@@ -83,15 +83,17 @@ static double softmax_row(const float *logits, float *dlogits, int64_t n_classes
     return log((double)total) - (double)target;
 }
 
-/* threads, logits, labels, scale, dlogits, n_classes = */
+/* threads, logits, labels, scale, dlogits, n_classes, class_weights (or none) = */
 static void run_softmax_cross_entropy(call *c)
 {
     const argument *a = c->in;
     const float *logits = a[1].data, scale = (float)a[3].number;
     const int32_t *labels = a[2].data;
     float *dlogits = a[4].data;
+    const float *class_weights = a[6].data;
     const int64_t n_classes = a[5].integer, n = a[2].bytes / 4, rows = block_rows(n), n_blocks = (n + rows - 1) / rows;
     REQUIRE(a[1].bytes == n * n_classes * 4 && a[4].bytes == a[1].bytes, "logits and dlogits must have a row a label");
+    REQUIRE(class_weights == NULL || a[6].bytes == n_classes * 4, "class_weights must have a number for each class");
     bool outside = false;
     for (int64_t row = 0; row < n; row++)
         outside |= labels[row] >= n_classes;
@@ -103,8 +105,10 @@ static void run_softmax_cross_entropy(call *c)
         double sum = 0.0;
         for (int64_t row = block * rows; row < smaller((block + 1) * rows, n); row++) {
             float *to = dlogits + row * n_classes;
+            const float weight = class_weights && labels[row] >= 0 ? class_weights[labels[row]] : 1.0f;
             if (labels[row] >= 0)
-                sum += softmax_row(logits + row * n_classes, to, n_classes, labels[row], scale);
+                sum += (double)weight
+                       * softmax_row(logits + row * n_classes, to, n_classes, labels[row], scale * weight);
             else
                 memset(to, 0, (size_t)n_classes * 4);
         }
