@@ -84,4 +84,6 @@ def _print_table(output: str, seconds: float, costs: dict):
         ("halo rows M", f"{costs['halo_rows']:,}"),
         ("M/N", f"{costs['halo_ratio']:.4f}"),
         *_hops(costs.get("hops_from_loss", [])),
-        ("written to", f"{output} ({seconds:.1f} s)")]))
+        ("seconds", f"{seconds:.1f}; partitioning {costs['seconds_by']['partition']:.1f}, covers "
+                    f"{costs['seconds_by']['cover']:.1f}"),
+        ("written to", output)]))

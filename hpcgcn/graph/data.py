@@ -106,6 +106,8 @@ class Part:
     # (n_chunks + 1,) where each chunk begins, counted from this part's first node
     chunks: np.ndarray | None = None
     edge_weights: np.ndarray | None = None     # (n_local_edges,) float32; None: all are 1
+    # (n_halo,) bool: is a halo row sent as it is, or only in sums? None: that is not known yet
+    halo_cover: np.ndarray | None = None
 
     @property
     def n_parts(self) -> int:

@@ -4,12 +4,15 @@ costs."""
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
 from hpcgcn.files.replace import Replaces
 from hpcgcn.graph.data import Graph
+from hpcgcn.graph.halo_cover import halo_cover
 from hpcgcn.graph.partition import partition_graph, statistics
+from hpcgcn.graph.partition_file import grouped
 from hpcgcn.graph.reorder import local_order
 from hpcgcn.graph.store import write_partition
 
@@ -31,12 +34,18 @@ def divide(graph: Graph, path: str | os.PathLike, n_parts: int, method: str = "m
 
     The settings and the main costs are kept in the file. replaces: as in write_partition.
     """
+    began = time.perf_counter()
     assignment = partition_graph(graph, n_parts, method, objective, balance, seed)
+    order = grouped(assignment, local_order(graph, assignment, reorder))
+    partitioned = time.perf_counter()
+    cover = halo_cover(graph.indptr, graph.indices, assignment, order)
+    covered = time.perf_counter()
     costs = statistics(graph, assignment)
+    costs["seconds_by"] = {"partition": partitioned - began, "cover": covered - partitioned}
     settings = {"n_parts": n_parts, "method": method, "objective": objective, "balance": balance,
                 "reorder": reorder, "seed": seed,
-                "statistics": {name: value for name, value in costs.items() if name != "parts"}}
+                "statistics": {name: value for name, value in costs.items()
+                               if name not in ("parts", "seconds_by")}}
     write_partition(path, graph, assignment, settings=settings, command=command,
-                    order=local_order(graph, assignment, reorder), replaces=replaces,
-                    inputs=inputs)
+                    order=order, replaces=replaces, inputs=inputs, cover=cover)
     return costs

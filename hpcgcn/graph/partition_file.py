@@ -16,22 +16,25 @@ from hpcgcn.files.replace import Replaces
 from hpcgcn.graph import checks
 from hpcgcn.graph.contents import lazy_features, read_feature_rows, shape_facts, write_contents
 from hpcgcn.graph.data import Graph, Part
+from hpcgcn.graph.halo_cover import stored_cover
 from hpcgcn.graph.header import kind, open_file, write_header
 from hpcgcn.graph.replaceable import own_h5
 
 
 def write_partition(path: str | os.PathLike, graph: Graph, assignment: np.ndarray, *,
                     settings: dict, command: str = "", order: np.ndarray | None = None,
-                    replaces: Replaces | None = None, inputs: Iterable = ()) -> str:
+                    replaces: Replaces | None = None, inputs: Iterable = (),
+                    cover: tuple[np.ndarray, np.ndarray] | None = None) -> str:
     """Write a self-contained partition file; returns its uuid.
 
     assignment (n_nodes,): the part of every node. order (n_nodes,): node ids, to be kept within
     each part. The number of parts is settings["n_parts"] if given, or else that of the assignment.
-    replaces: what may be there already, by default a partition of this very graph.
+    cover: what `halo_cover` says, for nodes in the order of `grouped`. replaces: what may be there
+    already, by default a partition of this very graph.
     """
     assignment = np.asarray(assignment)
     offsets = _offsets(assignment, graph.n_nodes, settings.get("n_parts"))
-    order = _grouped(assignment, order)
+    order = grouped(assignment, order)
     replaces = replaces or own_h5("partition", source_uuid=graph.uuid)
     with atomic_h5(path, replaces, inputs) as file:
         uuid = write_header(file, "partition", command=command, settings=settings,
@@ -39,6 +42,9 @@ def write_partition(path: str | os.PathLike, graph: Graph, assignment: np.ndarra
                             source_uuid=graph.uuid, n_parts=len(offsets) - 1, **shape_facts(graph))
         write_array(file, "offsets", offsets, np.int64)
         write_array(file, "original_ids", order, np.int64)
+        if cover is not None:
+            write_array(file, "halo_offsets", cover[0], np.int64)
+            write_array(file, "halo_cover", cover[1], np.uint8)
         write_contents(file, graph, order)
         file.attrs["checksum"] = content_checksum(file)
     return uuid
@@ -69,6 +75,10 @@ def read_part(path: str | os.PathLike, rank: int, n_parts: int, split_index: int
         offsets = _checked_offsets(path, file)
         part = _rows_of(file, offsets, rank, split_index,
                         file["original_ids"][offsets[rank]:offsets[rank + 1]])
+        try:
+            part.halo_cover = stored_cover(file, offsets, rank, part.indices)
+        except ValueError as error:
+            raise FileError(f"{path} is damaged: {error}; partition again") from None
     _check_part(path, part)
     return part
 
@@ -137,7 +147,7 @@ def _offsets(assignment: np.ndarray, n_nodes: int, n_parts: int | None) -> np.nd
     return np.concatenate([[0], np.cumsum(sizes)])
 
 
-def _grouped(assignment: np.ndarray, order: np.ndarray | None) -> np.ndarray:
+def grouped(assignment: np.ndarray, order: np.ndarray | None) -> np.ndarray:
     """The nodes part by part, in the given order within each."""
     if order is None:
         return np.argsort(assignment, kind="stable")

@@ -46,6 +46,14 @@ def graph_relations(file: h5py.File, facts: dict) -> Iterator[str]:
                "are entries in /features/indices")
 
 
+def partition_relations(file: h5py.File, facts: dict) -> Iterator[str]:
+    """The same of a partition's, whose covers are there whole or not at all."""
+    yield from graph_relations(file, facts)
+    for name, other in (("halo_cover", "halo_offsets"), ("halo_offsets", "halo_cover")):
+        if name in file and other not in file:
+            yield f"/{name} is there, but /{other} is missing"
+
+
 def prediction_relations(file: h5py.File, facts: dict) -> Iterator[str]:
     """A predictions file holds one array of them, and says which."""
     held = [name for name in ("classes", "logits", "embeddings") if name in file]

@@ -11,7 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from hpcgcn.graph.relations import graph_relations, no_relations, prediction_relations
+from hpcgcn.graph.relations import (
+    graph_relations,
+    no_relations,
+    partition_relations,
+    prediction_relations,
+)
 
 
 @dataclass(frozen=True)
@@ -94,8 +99,11 @@ _CHUNK_HISTORY = Group({"ids": _IDS, "chunks": _IDS, "held": _ONE}, others=Array
 SCHEMAS = {
     "graph": Group(_GRAPH_ARRAYS, _GRAPH_FACTS, relations=graph_relations),
     "partition": Group({"offsets": Array(("int64",), ("n_parts + 1",)),
-                        "original_ids": Array(("int64",), ("n_nodes",)), **_GRAPH_ARRAYS},
-                       _GRAPH_FACTS, relations=graph_relations),
+                        "original_ids": Array(("int64",), ("n_nodes",)),
+                        "halo_offsets": Array(("int64",), ("n_parts + 1",), required=False),
+                        "halo_cover": Array(("uint8",), ("halo_rows",), required=False),
+                        **_GRAPH_ARRAYS},
+                       _GRAPH_FACTS, relations=partition_relations),
     "model": Group({"parameters": Array(_PARAMETERS, ("n_parameters",)),
                     "m": Array(_PARAMETERS, ("n_parameters",)),
                     "v": Array(_PARAMETERS, ("n_parameters",)),

@@ -63,7 +63,7 @@ def exchanged_rows(indptr: np.ndarray, indices: np.ndarray, assignment: np.ndarr
     bounds = np.concatenate([[0], np.cumsum(np.bincount(assignment, minlength=n_parts))])
     for part in range(n_parts):
         rows = order[bounds[part]:bounds[part + 1]]
-        source, target = _cut_edges(indptr, indices, rows, assignment, part)
+        source, target = cut_edges(indptr, indices, rows, assignment, part)
         bounds_by_owner = np.searchsorted(assignment[source], np.arange(n_parts + 1))
         lengths = np.diff(indptr)[rows]
         for farthest, hop in enumerate(hops):
@@ -84,7 +84,7 @@ def _divided(hop: dict[str, Any]) -> dict:
                   "entries": {"rows": work.tolist(), "auto": load.tolist()}}
 
 
-def _cut_edges(indptr, indices, rows: np.ndarray, assignment: np.ndarray,
+def cut_edges(indptr, indices, rows: np.ndarray, assignment: np.ndarray,
                part: int) -> tuple[np.ndarray, np.ndarray]:
     """(node that is read, row that reads it) of the edges into a part, by the reader's part."""
     taken = take_indptr(indptr, rows)

@@ -15,6 +15,7 @@ from hpcgcn.files.datasets import checksum_problems
 from hpcgcn.graph import checks
 from hpcgcn.graph.contents import lazy_graph
 from hpcgcn.graph.data import SPLIT_NAMES
+from hpcgcn.graph.halo_cover import stored_cover
 from hpcgcn.graph.header import Opened, examine
 
 
@@ -46,9 +47,21 @@ def _graph_values(file: h5py.File, facts: dict) -> Iterator[str]:
 
 
 def _partition_values(file: h5py.File, facts: dict) -> Iterator[str]:
-    yield from _graph_values(file, facts)
-    yield from checks.offset_problems(file["offsets"][...], facts["n_nodes"])
-    yield from checks.permutation_problems(file["original_ids"], facts["n_nodes"])
+    wrong = [*_graph_values(file, facts),
+             *checks.offset_problems(file["offsets"][...], facts["n_nodes"]),
+             *checks.permutation_problems(file["original_ids"], facts["n_nodes"])]
+    yield from wrong or _cover_problems(file)
+
+
+def _cover_problems(file: h5py.File) -> Iterator[str]:
+    """Of the covers that are kept, part by part."""
+    offsets, indptr = file["offsets"][...], file["indptr"]
+    for part, (start, stop) in enumerate(zip(offsets[:-1], offsets[1:])):
+        try:
+            stored_cover(file, offsets, part, file["indices"][indptr[start]:indptr[stop]])
+        except ValueError as error:
+            yield str(error)
+            return
 
 
 def _split_counts(split: h5py.Dataset) -> list[dict[str, int]]:

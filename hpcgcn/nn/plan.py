@@ -56,11 +56,24 @@ class Buffer:
 
     shape: tuple[int, ...]
     arrays: list[Array] = field(default_factory=list)
+    n_used: int = 0                  # elements that the pass touches, the first ones
 
     @property
     def size(self) -> int:
-        """Number of elements."""
+        """Number of elements of each array."""
         return self.arrays[0].size
+
+    @property
+    def constant(self) -> Array | None:
+        """The array that keeps its contents for ever, if this is one's memory."""
+        return self.arrays[0] if self.arrays[0].fill is not None else None
+
+    def bind(self, data, backend):
+        """Give the arrays their memory, and constants their contents."""
+        for array in self.arrays:
+            array.bind(data)
+            if array.fill is not None:
+                backend.copy(array.fill().astype(backend.dtype), data)
 
 
 class Plan:
@@ -68,17 +81,21 @@ class Plan:
 
     def __init__(self, line: Line, *, by_chunk: bool = False,
                  outlive_epoch: list[Array] | None = None,
-                 recompute_rows: Callable[[int], int] | None = None):
+                 recompute_rows: Callable[[int], int] | None = None,
+                 n_needed: Callable[[int], int] | None = None, trains: bool = True):
         """by_chunk: see above. outlive_epoch: arrays whose contents the next epoch reads.
         recompute_rows(width): rows of the largest block on which backward is run, for activation
-        recomputation; None: nothing is recomputed.
+        recomputation; None: nothing is recomputed. n_needed(segment): how many rows the steps of a
+        segment are run on, the first ones; None: all. trains: or is it a forward pass alone?
         """
         self.line, self.by_chunk = line, by_chunk
         self.recomputed = self._recompute(recompute_rows) if recompute_rows else []
         self.eager = [eager_weight_gradients(steps) for steps in line.segments]
         self.loss_gradient = self._loss_gradient()
-        timeline = Timeline(line, self.eager, self.loss_gradient, by_chunk)
+        timeline = Timeline(line, self.eager, self.loss_gradient, by_chunk, trains)
         self.lifetimes: list[Lifetime] = timeline.lifetimes(outlive_epoch or [])
+        if n_needed is not None:
+            self._limit_rows(n_needed)
         self.buffers = share_memory(self.lifetimes)
 
     # -- decisions ---------------------------------------------------------------------------------
@@ -106,6 +123,14 @@ class Plan:
             return Array("loss gradient", own.shape, gradient=True)
         return own
 
+    def _limit_rows(self, n_needed: Callable[[int], int]):
+        """Later segments are run on fewer rows: an array is used in those of the first segment that
+        touches it."""
+        first = first_segments(self.line)
+        for life in self.lifetimes:
+            if life.array.per_row and life.array.fill is None:
+                life.n_used = n_needed(first.get(life.array, 0))
+
     # -- what it takes -----------------------------------------------------------------------------
     @property
     def parameters(self) -> list[Parameter]:
@@ -128,7 +153,7 @@ class Plan:
         total = dict.fromkeys(KINDS, 0)
         for buffer in self.buffers:
             kind = min((kind_of[array] for array in buffer.arrays), key=KINDS.index)
-            total[kind] += buffer.size * itemsize
+            total[kind] += buffer.n_used * itemsize
         size = sum(parameter.spec.size for parameter in self.parameters)
         total["parameters"] = size * Parameters.COPIES * itemsize
         return total
@@ -136,31 +161,49 @@ class Plan:
     def bind(self, backend):
         """Allocate all buffers and give every array its memory."""
         for buffer in self.buffers:
-            data = backend.zeros(buffer.shape)
-            for array in buffer.arrays:
-                array.bind(data)
-                if array.fill is not None:
-                    backend.copy(array.fill().astype(backend.dtype), data)
+            buffer.bind(backend.zeros(buffer.shape), backend)
 
 
 def share_memory(lifetimes: list[Lifetime]) -> list[Buffer]:
     """As few buffers as lifetimes allow.
 
     Taken in the order of their beginning, arrays of one shape need no more buffers than live at
-    the same time.
+    the same time. Of those that are free, an array takes the one that fits what it uses best.
     """
-    pools: dict[tuple, list[tuple[int, int, Buffer]]] = {}
-    buffers: list[Buffer] = []
+    pools: dict[tuple, Pool] = {}
     for life in sorted(lifetimes, key=lambda life: life.first):
-        pool = pools.setdefault(life.array.shape, [])    # a heap: what is free first comes first
-        if pool and pool[0][0] < life.first:
-            number, buffer = heapq.heappop(pool)[1:]
+        pools.setdefault(life.array.shape, Pool()).place(life)
+    return [buffer for pool in pools.values() for buffer in pool.buffers]
+
+
+class Pool:
+    """The buffers of one shape, while arrays are given their places."""
+
+    def __init__(self):
+        self.buffers: list[Buffer] = []
+        self._taken: list[tuple[int, int]] = []      # a heap of (until when, number)
+        self._free: list[tuple[int, int]] = []       # (since when, number)
+
+    def place(self, life: Lifetime):
+        """Give an array its buffer; those that begin earlier come earlier."""
+        while self._taken and self._taken[0][0] < life.first:
+            self._free.append(heapq.heappop(self._taken))
+        if self._free:
+            chosen = min(self._free, key=lambda free: self._misfit(free, life.n_elements))
+            self._free.remove(chosen)
+            number = chosen[1]
         else:
-            number, buffer = len(buffers), Buffer(life.array.shape)
-            buffers.append(buffer)
+            number = len(self.buffers)
+            self.buffers.append(Buffer(life.array.shape))
+        buffer = self.buffers[number]
         buffer.arrays.append(life.array)
-        heapq.heappush(pool, (life.last, number, buffer))
-    return buffers
+        buffer.n_used = max(buffer.n_used, life.n_elements)
+        heapq.heappush(self._taken, (life.last, number))
+
+    def _misfit(self, free: tuple[int, int], n_elements: int) -> tuple:
+        """How badly a free buffer fits; of equals the one that was free first is taken."""
+        spare = self.buffers[free[1]].n_used - n_elements
+        return spare < 0, abs(spare), free
 
 
 def recomputable_inputs(hops: list, steps: list[Step]) -> list[Step]:
@@ -178,9 +221,31 @@ def recomputable_inputs(hops: list, steps: list[Step]) -> list[Step]:
     return chosen
 
 
-def whole_line(model) -> Line:
-    """A whole model, on one rank."""
-    return Line(model.blocks, model.hops, model.logits, model.embeddings)
+def first_segments(line: Line) -> dict[Array, int]:
+    """The first segment that touches each array; a hop's input belongs to the segment before it,
+    its output to the one behind."""
+    touched: list[tuple[Array | None, int]] = []
+    for k, steps in enumerate(line.segments):
+        for step in steps:
+            arrays: list[Array | None] = [*step.saves, *step.scratch]
+            for item in (*step.reads, step.target):
+                arrays += [item.planned_value, item.planned_grad]
+            touched += [(array, k) for array in arrays]
+    for k, hop in enumerate(line.hops):
+        touched += [(array, k) for array in
+                    (hop.source.planned_value, hop.source.planned_grad, *hop.saves)]
+        touched += [(array, k + 1) for array in
+                    (hop.target.planned_value, hop.target.planned_grad)]
+    first: dict[Array, int] = {}
+    for array, k in touched:
+        if array is not None:
+            first[array] = min(k, first.get(array, k))
+    return first
+
+
+def whole_line(model, embeddings: bool = True) -> Line:
+    """A whole model, on one rank; embeddings: can they be read after a pass?"""
+    return Line(model.blocks, model.hops, model.logits, model.embeddings if embeddings else [])
 
 
 def element_wise_between(model) -> dict[int, Step]:

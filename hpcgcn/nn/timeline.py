@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from hpcgcn.nn.fields import Array
@@ -15,6 +16,13 @@ class Lifetime:
     first: int
     last: int
     saved: bool = False              # does backward read what forward left in it?
+    n_used: int | None = None        # rows that the pass touches, the first ones; None: all
+
+    @property
+    def n_elements(self) -> int:
+        """Elements that the pass touches."""
+        shape = self.array.shape
+        return self.array.size if self.n_used is None else math.prod((self.n_used, *shape[1:]))
 
     @property
     def kind(self) -> str:
@@ -31,14 +39,19 @@ class Timeline:
 
     START = 0
 
-    def __init__(self, line, eager: list[set], loss_gradient: Array | None, by_chunk: bool):
+    def __init__(self, line, eager: list[set], loss_gradient: Array | None, by_chunk: bool,
+                 trains: bool = True):
+        """trains: or is it a forward pass alone?"""
         self.line, self.eager = line, eager
         self.loss_gradient, self.by_chunk = loss_gradient, by_chunk
         self.now = self.START
         self._lives: dict[Array, Lifetime] = {}
         self._forward()
-        self._loss()
-        self._backward()
+        if trains:
+            self._loss()
+            self._backward()
+        elif line.logits is not None:
+            self._touch(line.logits.planned_value)
 
     def lifetimes(self, outlive_epoch: list[Array]) -> list[Lifetime]:
         """Of all arrays that need memory.
@@ -79,7 +92,7 @@ class Timeline:
                             *step.saves, *step.scratch)
             self._tick()
             if k:                        # gathered until the last row is through
-                self._touch(line.hops[k - 1].source.planned_value)
+                self._touch(line.hops[k - 1].source.planned_value, *line.hops[k - 1].saves)
             if k < len(line.hops):       # made of rows as they come
                 self._touch(*line.hops[k].saves)
         self._tick()

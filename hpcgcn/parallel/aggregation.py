@@ -4,7 +4,9 @@
     pull(context)         yields ranges of rows of the output, complete, as soon as they are
 
 All rows of a hop are pushed before the first pull, each row once. There is one aggregation per hop
-and direction: A going forward (values), its transpose going back (gradients).
+and direction: A going forward (values), its transpose going back (gradients). Training and
+evaluation may have the rows in different places (nn/pass_memory.py): an aggregation asks a planned
+array where it is in every pass.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from hpcgcn.exchange.exchange import Exchange
+from hpcgcn.nn.fields import Array, Field
 from hpcgcn.nn.models import Hop
 from hpcgcn.nn.steps import PassContext
 
@@ -115,10 +118,10 @@ class GatherStores:
         self.backend, self.precision = backend, precision
         self._stores: dict[tuple, Any] = {}
 
-    def storage(self, what: str, source, turn: int, reuse: float) -> Storage:
+    def storage(self, what: str, source: Array, turn: int, reuse: float) -> Storage:
         """For rows gathered `reuse` times on average; fields of one kind, shape and turn share a
         place."""
-        key = (what, turn % 2, tuple(source.shape), reuse)
+        key = (what, turn % 2, source.shape, reuse)
         if key not in self._stores:
             self._stores[key] = self.backend.gather_store(source.shape, self.precision, reuse)
         return Storage(self.backend, source, self._stores[key])
@@ -128,18 +131,18 @@ class Storage:
     """The rows that an aggregation gathers: as they are, or in 16 bits or another layout
     (arithmetic stays as it is)."""
 
-    def __init__(self, backend, source, store=None):
+    def __init__(self, backend, source: Array, store=None):
         self.backend, self.source, self.store = backend, source, store
 
     def keep(self, rows: Rows):
         """These rows of the source are ready."""
         if self.store is not None:
-            self.backend.store_rows(self.source, self.store, rows)
+            self.backend.store_rows(self.source.data, self.store, rows)
 
     @property
     def rows(self):
         """What the SpMM gathers from."""
-        return self.source if self.store is None else self.store
+        return self.source.data if self.store is None else self.store
 
 
 def multiply(backend, matrix, x, out, blocks: list[Rows], accumulate: bool = False,
@@ -167,3 +170,10 @@ def reuse(matrix) -> float:
 def gathers_gradient(hop: Hop) -> bool:
     """Does this hop carry gradients back? Not if its input is the features themselves."""
     return hop.source.wants_gradient
+
+
+def planned_gradient(field: Field) -> Array:
+    """The array of a field's gradient, of a hop that carries gradients back."""
+    if field.planned_grad is None:
+        raise ValueError(f"the field {field.name} has no gradient")
+    return field.planned_grad

@@ -7,7 +7,7 @@ import logging
 from hpcgcn.graph.data import SparseRows
 from hpcgcn.nn.fields import Field
 from hpcgcn.nn.models import Hop, Model, Shape, build_model
-from hpcgcn.nn.plan import Plan, whole_line
+from hpcgcn.nn.pass_memory import PassMemory
 from hpcgcn.nn.steps import PassContext
 from hpcgcn.parallel.needed import count_hops
 from hpcgcn.parallel.rows import local_inputs, local_labels
@@ -46,8 +46,8 @@ class Engine:
         inputs = local_inputs(backend, part, self.local.order, ids,
                               aggregate if precompute else None)
         self.model = build_model(backend, shape, parameters, self.local.n_owned, inputs)
-        self.plan = Plan(whole_line(self.model))
-        self.plan.bind(backend)
+        n_needed = self.local.needed.count if strategy.moves_rows else None
+        self.memory = PassMemory(backend, self.model, n_needed)
         # Training's exchanges depend on the hops' widths and the number of halo rows: known only
         # now.
         self.policies = make_policies(self) if make_policies else None
@@ -110,6 +110,7 @@ class Engine:
         Returns this rank's sum of the losses of train nodes.
         """
         context = PassContext(self.seed, epoch, True)
+        self.memory.use_training()
         self._forward(self.aggregations.forward, context)
         self.parameters.zero_grad()
         logits = self.model.logits
@@ -119,8 +120,12 @@ class Engine:
         self._backward(context)
         return float(loss)           # read last: until here the host ran ahead of the device
 
-    def evaluate(self):
-        """Exact logits of the local rows with the current parameters, on the backend."""
+    def evaluate(self, embeddings: bool = False):
+        """Exact logits of the local rows with the current parameters, on the backend.
+
+        embeddings: can those of the model be read until the next pass?
+        """
+        self.memory.use_evaluation(embeddings)
         self._forward(self.aggregations.evaluation, PassContext(self.seed, 0, False))
         return self.model.logits.value
 

@@ -95,6 +95,8 @@ class LocalGraph:
     halo_degree: np.ndarray          # (n_halo,)
     ids: np.ndarray                  # (n_owned,) int64 original ids: all draws use these
     halo_ids: np.ndarray             # (n_halo,) int64
+    # (n_halo,) bool: the covers of all edges, if the file has them (graph/halo_cover.py)
+    cover: np.ndarray | None = None
 
     @property
     def n_owned(self) -> int:
@@ -181,7 +183,8 @@ def build_local(comm, part: Part, self_loops: bool, n_hops: int | None = None,
     ids = part.original_ids[order]
     local = LocalGraph(plan, order, NeededRows(distance[order], n_hops, all_rows),
                        boundary[order], inner if part.directed else inner_t, outer, inner_t,
-                       outer.transposed(), degree, plan.scatter(degree), ids, plan.scatter(ids))
+                       outer.transposed(), degree, plan.scatter(degree), ids, plan.scatter(ids),
+                       part.halo_cover)
     return local if chunks is None else _in_order_of_owners(local)
 
 
@@ -198,7 +201,8 @@ def _in_order_of_owners(local: LocalGraph) -> LocalGraph:
     neighbours = [replace(n, send_rows=np.sort(n.send_rows)) for n in plan.neighbours]
     return replace(local, plan=replace(plan, neighbours=neighbours), outer=outer,
                    outer_t=outer.transposed(), halo_degree=local.halo_degree[order],
-                   halo_ids=local.halo_ids[order])
+                   halo_ids=local.halo_ids[order],
+                   cover=None if local.cover is None else local.cover[order])
 
 
 def weight_sums(indptr: np.ndarray, weights: np.ndarray | None) -> np.ndarray:

@@ -24,6 +24,9 @@ from hpcgcn.parallel.sharding import Replicated
 class Strategy:
     """One way of dividing the work. `runtime`: of all ranks of the job."""
 
+    # Do its aggregations ask in every pass where rows are? Then training and evaluation have plans
+    # of their own, in the same memory.
+    moves_rows = False
     metric_columns: tuple[str, ...] = ()     # of metrics.csv, beyond those of every run
 
     def __init__(self, runtime, config):

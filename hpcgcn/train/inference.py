@@ -71,9 +71,9 @@ class TrainedModel:
                                            precompute=precomputes(config, self.part))
 
     @quiet_overflow
-    def logits(self) -> np.ndarray:
-        """Of the local rows, in the engine's order."""
-        return self.backend.to_host(self.engine.evaluate())
+    def logits(self, embeddings: bool = False) -> np.ndarray:
+        """Of the local rows, in the engine's order; embeddings: are those read, too?"""
+        return self.backend.to_host(self.engine.evaluate(embeddings))
 
     def scores(self, metric: str | None = None) -> dict[str, float]:
         """The three splits by the run's metric, or by another. Collective."""
@@ -91,7 +91,7 @@ class TrainedModel:
 
     def rows(self, what: str, layer: int) -> np.ndarray:
         """Classes, logits or a layer's embeddings of the local rows."""
-        logits = self.logits()
+        logits = self.logits(what == "embeddings")
         if what == "embeddings":
             hidden = self.engine.model.embeddings
             if not 1 <= layer <= len(hidden):

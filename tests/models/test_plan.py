@@ -88,25 +88,66 @@ def test_bytes_are_those_that_are_allocated(name, run):
     assert backend.allocated == expected["parameters"]
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_a_plan_without_a_graph_has_the_bytes_of_the_run(name):
-    """What is asked of a plan alone, against the arrays that a trainer really holds."""
-    graph_changes, settings = CASES[name]
-    graph = small_graph(**graph_changes)
-    trainer = make_trainer(graph, **settings)
-    model, shape = trainer.engine.model, trainer.shape
+def arrays_of(model) -> list[Array]:
+    """All that a plan gives memory to."""
     steps = [step for block in model.blocks for step in block]
     fields = [field for item in (*steps, *model.hops) for field in (*item.reads, item.target)]
     arrays = [a for field in fields for a in (field.planned_value, field.planned_grad)]
     arrays += [array for step in steps for array in (*step.saves, *step.scratch)]
     arrays += [array for hop in model.hops for array in hop.saves]
-    held = {id(a.data): a.data for a in arrays if a is not None and not a.is_given}
+    return [a for a in arrays if a is not None and not a.is_given]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_plan_without_a_graph_has_the_bytes_of_the_run(name):
+    """What is asked of a plan alone, against the arrays that a trainer really holds."""
+    graph_changes, settings = CASES[name]
+    graph = small_graph(**graph_changes)
+    trainer = make_trainer(graph, **settings, needed_rows=False)
+    model, shape = trainer.engine.model, trainer.shape
+    trainer.engine.memory.use_training()
+    held = {a.data.ctypes.data: a.data for a in arrays_of(model)}
     every_hop = shape.layers - shape.linear_layers       # if the input is aggregated in every epoch
     planned = plan_model(shape, graph.n_nodes, sparse="sparse" in graph_changes,
                          precomputed=len(model.hops) < every_hop).bytes(itemsize=8)
     assert planned["parameters"] == 4 * trainer.parameters.value.nbytes
     without_parameters = sum(planned.values()) - planned["parameters"]
     assert sum(data.nbytes for data in held.values()) == without_parameters
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_arrays_of_few_rows_do_not_touch_one_another(name):
+    """Arrays of which a pass uses the first rows lie over what is behind these: of any two that
+    live at once the used rows are apart."""
+    graph_changes, settings = CASES[name]
+    trainer = make_trainer(small_graph(200, 300, train_share=0.02, **graph_changes), **settings)
+    memory, needed = trainer.engine.memory, trainer.engine.local.needed
+    memory.use_training()
+    plan = Plan(whole_line(trainer.engine.model, False), n_needed=needed.count)
+    lives = [life for life in plan.lifetimes if life.array.fill is None]
+    assert any(life.n_elements < life.array.size for life in lives)
+    spans = [(life, life.array.data.ctypes.data, life.n_elements * 8) for life in lives]
+    for (one, start, length), (other, start_of_other, _) in itertools.permutations(spans, 2):
+        if overlap(one, other) and start_of_other >= start:
+            assert start_of_other >= start + length, (one.array.name, other.array.name)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_needed_rows_take_less_memory_and_evaluation_takes_it_again(name):
+    graph = small_graph(400, 500, train_share=0.01)
+    held = {}
+    for needed_rows in (True, False):
+        trainer = make_trainer(graph, model=name, layers=4, hidden=16, dropout=0.5,
+                               precompute="no", needed_rows=needed_rows)
+        memory, model = trainer.engine.memory, trainer.engine.model
+        memory.use_training()
+        held[needed_rows] = memory.nbytes
+        trainer.engine.evaluate()
+        forward = Plan(whole_line(model, False), trains=False).bytes(itemsize=8)
+        of_rows = sum(forward.values()) - forward["parameters"]
+        assert max(held[needed_rows], of_rows) >= memory.nbytes - 64 * 8 * len(arrays_of(model))
+        assert not any(a.bound for a in arrays_of(model) if a.gradient), "a forward pass has none"
+    assert held[True] < 0.6 * held[False]
 
 
 def outcome(graph, settings):
@@ -119,7 +160,7 @@ def assert_sharing_changes_no_bit(monkeypatch, graph, settings):
     """Against a run in which every array has memory of its own."""
     shared = outcome(graph, settings)
     monkeypatch.setattr(plan_module, "share_memory", lambda lives: [
-        Buffer(life.array.shape, [life.array]) for life in lives])
+        Buffer(life.array.shape, [life.array], life.array.size) for life in lives])
     for found, wanted in zip(shared, outcome(graph, settings)):
         assert np.array_equal(found, wanted)
 

@@ -42,7 +42,8 @@ def plan_model(shape: Shape, n_rows: int, *, sparse: bool = False,
     inputs = Inputs(None, sparse=features) if sparse and not precomputed else Inputs(
         None, dense=features, aggregated=features if precomputed else None)
     parameters = Parameters(None, parameter_specs(shape), 0, allocate=False)
-    return Plan(whole_line(build_model(None, shape, parameters, n_rows, inputs)))
+    model = build_model(None, shape, parameters, n_rows, inputs)
+    return Plan(whole_line(model, embeddings=False))
 
 
 def precomputes_input(settings, sparse: bool) -> bool:

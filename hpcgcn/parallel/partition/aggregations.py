@@ -15,6 +15,7 @@ from typing import Any
 from hpcgcn.exchange.exchange import Exchange
 from hpcgcn.exchange.types import Policy
 from hpcgcn.mpi.runtime import Runtime
+from hpcgcn.nn.fields import Array
 from hpcgcn.parallel.aggregation import (
     Aggregations,
     GatherStores,
@@ -49,7 +50,7 @@ class Scratch:
 class HaloForward(HaloAggregation):
     """out = A_inner x + A_outer halo(x), for the first rows of out from the first rows of x."""
 
-    def __init__(self, matrices: PartitionedMatrices, halo: HaloMatrices, x, out,
+    def __init__(self, matrices: PartitionedMatrices, halo: HaloMatrices, x: Array, out: Array,
                  rows: tuple[int, int], exchange: Exchange, blocking: bool, stores: GatherStores,
                  turn: int, progress: Runtime, packed):
         """packed: where what is sent is put together, or None: it is sent from x."""
@@ -57,27 +58,28 @@ class HaloForward(HaloAggregation):
         super().__init__(matrices, halo, exchange, rows, width, blocking, progress)
         self.x, self.out, self.packed = x, out, packed
         self.storage = stores.storage("owned", x, turn, reuse(matrices.inner))
-        self.halo_storage = stores.storage("halo", exchange.received, turn, reuse(halo.outer))
+        self.halo_storage = stores.storage("halo", Array.of("halo rows", exchange.received), turn,
+                                           reuse(halo.outer))
         n_entries = int(matrices.local.inner.indptr[rows[1]]) + halo.n_entries
         self.multiply_adds = n_entries * width
 
     def _send(self, context):
         if self.packed is not None:
-            self.halo.pack(self.x, self.storage.rows, self.packed)
-        self.exchange.start(self.x if self.packed is None else self.packed, context.epoch)
+            self.halo.pack(self.x.data, self.storage.rows, self.packed)
+        self.exchange.start(self.x.data if self.packed is None else self.packed, context.epoch)
 
     def pull(self, context):
         self._begin(context)
         backend, inner = self.matrices.backend, self.matrices.inner
-        progress, rows = self.progress.progress, self.storage.rows
-        yield from multiply(backend, inner, rows, self.out, self.interior, progress=progress)
-        for _ in multiply(backend, inner, rows, self.out, self.boundary, progress=progress):
+        progress, rows, out = self.progress.progress, self.storage.rows, self.out.data
+        yield from multiply(backend, inner, rows, out, self.interior, progress=progress)
+        for _ in multiply(backend, inner, rows, out, self.boundary, progress=progress):
             pass
         halo = self._stored(self.exchange.finish())
-        yield from multiply(backend, self.halo.outer, halo, self.out, self.boundary, True, progress)
+        yield from multiply(backend, self.halo.outer, halo, out, self.boundary, True, progress)
 
     def _stored(self, halo):
-        self.halo_storage.source = halo
+        self.halo_storage.source.bind(halo)
         self.halo_storage.keep((0, halo.shape[0]))
         return self.halo_storage.rows
 
@@ -88,7 +90,7 @@ class HaloBackward(HaloAggregation):
     For the first rows of dx from the first rows of dz.
     """
 
-    def __init__(self, matrices: PartitionedMatrices, halo: HaloMatrices, dz, dx,
+    def __init__(self, matrices: PartitionedMatrices, halo: HaloMatrices, dz: Array, dx: Array,
                  rows: tuple[int, int], adds: bool, halo_gradient, exchange: Exchange,
                  blocking: bool, stores: GatherStores, turn: int, progress: Runtime, summed):
         """halo_gradient: (n_received, width), what the exchange sends. summed: scratch for the
@@ -97,7 +99,7 @@ class HaloBackward(HaloAggregation):
         super().__init__(matrices, halo, exchange, rows, width, blocking, progress)
         self.dx, self.adds, self.halo_gradient, self.summed = dx, adds, halo_gradient, summed
         self.inner_t = matrices.inner_t(rows[0])
-        self.storage = stores.storage("owned", dz, turn, reuse(matrices.inner_t(len(dz))))
+        self.storage = stores.storage("owned", dz, turn, reuse(matrices.inner_t(dz.shape[0])))
         self.received = row_blocks(matrices.backend, 0, halo.plan.n_received, width)
         self.multiply_adds = (self.inner_t.nnz + halo.n_entries) * width
 
@@ -110,11 +112,11 @@ class HaloBackward(HaloAggregation):
     def pull(self, context):
         self._begin(context)
         backend, inner_t = self.matrices.backend, self.inner_t
-        progress, rows = self.progress.progress, self.storage.rows
-        yield from multiply(backend, inner_t, rows, self.dx, self.interior, self.adds, progress)
-        for _ in multiply(backend, inner_t, rows, self.dx, self.boundary, self.adds, progress):
+        progress, rows, dx = self.progress.progress, self.storage.rows, self.dx.data
+        yield from multiply(backend, inner_t, rows, dx, self.interior, self.adds, progress)
+        for _ in multiply(backend, inner_t, rows, dx, self.boundary, self.adds, progress):
             pass
-        self.halo.add_gradients(self.exchange.finish(), self.dx, self.summed)
+        self.halo.add_gradients(self.exchange.finish(), dx, self.summed)
         yield from self.boundary
 
 
@@ -175,8 +177,8 @@ class HaloAggregations(Aggregations):
             products = AttentionProducts(self.matrices.backend, hop, self.matrices.ids)
             return AttentionForward(self.matrices, self.matrices.halo(plan), products, rows,
                                     exchange, self.blocking, self.runtime)
-        return HaloForward(self.matrices, self.matrices.halo(plan), hop.source.value,
-                           hop.target.value, rows, exchange, self.blocking, self.stores,
+        return HaloForward(self.matrices, self.matrices.halo(plan), hop.source.planned_value,
+                           hop.target.planned_value, rows, exchange, self.blocking, self.stores,
                            hop.number, self.runtime, packed)
 
     def _packed(self, plan: HopHalo, width: int):
@@ -194,7 +196,8 @@ class HaloAggregations(Aggregations):
         if isinstance(forward, AttentionForward):
             return AttentionBackward(self.matrices, forward, rows, halo_gradient, exchange,
                                      self.blocking, self.runtime)
-        return HaloBackward(self.matrices, halo, hop.target.grad, hop.source.grad, rows,
+        return HaloBackward(self.matrices, halo, hop.target.planned_grad,
+                            hop.source.planned_grad, rows,
                             hop.source.adds(hop), halo_gradient, exchange, self.blocking,
                             self.stores, hop.number, self.runtime,
                             self.scratch.rows("summed", halo.n_summed, width))

@@ -10,7 +10,7 @@ from typing import Any
 
 from hpcgcn.exchange.exchange import Exchange
 from hpcgcn.mpi.runtime import Runtime
-from hpcgcn.parallel.aggregation import Storage, row_blocks
+from hpcgcn.parallel.aggregation import Storage, planned_gradient, row_blocks
 from hpcgcn.parallel.attention import AttentionProducts, SourceRows
 from hpcgcn.parallel.partition.halo_aggregation import HaloAggregation
 from hpcgcn.parallel.partition.matrices import HaloMatrices, PartitionedMatrices
@@ -27,7 +27,7 @@ class AttentionForward(HaloAggregation):
         hop = products.hop
         super().__init__(matrices, halo, exchange, rows, hop.target.width, blocking, progress)
         self.products = products
-        self.storage = Storage(matrices.backend, hop.source.value)
+        self.storage = Storage(matrices.backend, hop.source.planned_value)
         n_received, heads, zeros = (halo.plan.n_received, products.attention.heads,
                                     matrices.backend.zeros)
         self._halo_logits = zeros((n_received, heads)), zeros((n_received, heads))
@@ -74,7 +74,7 @@ class AttentionBackward(HaloAggregation):
                          progress)
         self.forward, self.products, self.halo_gradient = forward, forward.products, halo_gradient
         self.inner_t = matrices.inner_t(rows[0])
-        self.storage = Storage(matrices.backend, hop.target.grad)
+        self.storage = Storage(matrices.backend, planned_gradient(hop.target))
         self.received = row_blocks(matrices.backend, 0, len(halo_gradient), hop.source.width)
         self.multiply_adds = (self.inner_t.nnz + self.halo.n_entries) * hop.source.width
 

@@ -166,13 +166,18 @@ def _offer(local: LocalGraph, neighbour: Neighbour, n_destinations: int, how: st
     offer = _Offer(source, local_row, weights, lengths > 0, None)
     if how == "rows" or not len(source):
         return offer
-    destinations, place = np.unique(local_row, return_inverse=True)
-    source_indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    covers, summed = minimum_cover(source_indptr, place.astype(np.int32), len(destinations))
+    if local.cover is not None and needed.all():
+        covers = local.cover[neighbour.halo]
+        n_sums = len(np.unique(local_row[~covers[source]]))
+    else:
+        destinations, place = np.unique(local_row, return_inverse=True)
+        source_indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        covers, summed = minimum_cover(source_indptr, place.astype(np.int32), len(destinations))
+        n_sums = int(summed.sum())
     n_rows = int(offer.is_row.sum())
-    saved = n_rows - int(covers.sum() + summed.sum())
+    saved = n_rows - int(covers.sum()) - n_sums
     if saved > (WORTH * n_rows if how == "auto" else 0):
-        offer.covers, offer.saved, offer.sums = covers, saved, int(summed.sum())
+        offer.covers, offer.saved, offer.sums = covers, saved, n_sums
         offer.moved = int(lengths[~covers].sum())
     return offer
 

@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 class PartitionStrategy(Strategy):
     """vanilla, overlap, PipeGCN, Sylvie, VARCO and BNS: one halo exchange per hop and direction."""
 
+    moves_rows = True
+
     def load(self, source) -> Part:
         return load_partition(self.runtime.comm, source, self.config)
 

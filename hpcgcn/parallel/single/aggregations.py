@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hpcgcn.nn.fields import Array
 from hpcgcn.parallel.aggregation import (
     Aggregation,
     Aggregations,
@@ -19,7 +20,7 @@ from hpcgcn.parallel.single.attention import WholeAttention, WholeAttentionBackw
 class WholeAggregation(Aggregation):
     """out = A x for the first rows of out, block after block."""
 
-    def __init__(self, backend, matrix, x, out, blocks: list[Rows], adds: bool,
+    def __init__(self, backend, matrix, x: Array, out: Array, blocks: list[Rows], adds: bool,
                  stores: GatherStores, turn: int, reuse: float, n_entries: int):
         """n_entries: of the matrix, in these blocks."""
         self.backend, self.matrix, self.out, self.adds = backend, matrix, out, adds
@@ -31,8 +32,8 @@ class WholeAggregation(Aggregation):
         self.storage.keep(rows)
 
     def pull(self, context):
-        yield from multiply(self.backend, self.matrix, self.storage.rows, self.out, self.blocks,
-                            self.adds)
+        yield from multiply(self.backend, self.matrix, self.storage.rows, self.out.data,
+                            self.blocks, self.adds)
 
 
 class WholeAggregations(Aggregations):
@@ -74,9 +75,10 @@ class WholeAggregations(Aggregations):
             return WholeAttention(self.backend, hop, self.ids, self.matrix,
                                   self._blocks(n_rows, hop.target.width),
                                   int(self.local.inner.indptr[n_rows]))
-        return WholeAggregation(self.backend, self.matrix, hop.source.value, hop.target.value,
-                                self._blocks(n_rows, hop.target.width), False, self.stores,
-                                hop.number, self.reuse, int(self.local.inner.indptr[n_rows]))
+        return WholeAggregation(self.backend, self.matrix, hop.source.planned_value,
+                                hop.target.planned_value, self._blocks(n_rows, hop.target.width),
+                                False, self.stores, hop.number, self.reuse,
+                                int(self.local.inner.indptr[n_rows]))
 
     def _backward(self, hop) -> Aggregation:
         matrix = self._transposed(self.n_needed(hop.number))
@@ -84,9 +86,9 @@ class WholeAggregations(Aggregations):
         if hop.attention:
             return WholeAttentionBackward(self.backend, hop, self.ids, matrix, blocks,
                                           self.n_needed(hop.number))
-        return WholeAggregation(self.backend, matrix, hop.target.grad, hop.source.grad,
-                                blocks, hop.source.adds(hop), self.stores, hop.number, self.reuse,
-                                matrix.nnz)
+        return WholeAggregation(self.backend, matrix, hop.target.planned_grad,
+                                hop.source.planned_grad, blocks, hop.source.adds(hop), self.stores,
+                                hop.number, self.reuse, matrix.nnz)
 
     def _transposed(self, n_first: int):
         """The transpose of the first rows: the others have no gradient."""

@@ -12,6 +12,8 @@ from hpcgcn.parallel.strategy import Strategy
 class SingleStrategy(Strategy):
     """Every hop is one sparse product."""
 
+    moves_rows = True
+
     def __init__(self, runtime, config):
         super().__init__(runtime, config)
         if runtime.size > 1:
