@@ -2,6 +2,7 @@
 end."""
 
 import csv
+import json
 import os
 import re
 import signal
@@ -90,6 +91,25 @@ def test_feature_parallelism_shares_memory_on_a_host_and_not_between_them(folder
     over_tcp, in_memory = ({"losses": losses(folder, f"{kind}-mixgcn")}
                            for kind in ("tcp", "memory"))
     assert_same_losses(over_tcp, in_memory, "mixgcn")
+
+
+@pytest.mark.parametrize("method", ["overlap", "pipegcn", "sylvie-s", "sylvie-a"])
+def test_columns_within_hosts_give_the_numbers_of_declared_hosts(folder, method):
+    """Two hosts of two ranks over TCP are what --ranks-per-host 2 declares on one machine: exact,
+    stale, coded, and both."""
+    args = ["hpcgcn", "train", "g.h5", "--hidden", "16", "--epochs", "8", "--method", method,
+            "--parallel", "hosts", "--threads", "1"]
+    done = lab("--hosts", 2, "--ranks-per-host", 2, "--rate", "200mbit", "--", *args, "--name",
+               f"tcp-hosts-{method}", cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    launch(4, [*args, "--ranks-per-host", "2", "--name", f"memory-hosts-{method}"],
+           cwd=folder).check()
+    ran = [json.loads((folder / "runs" / f"{kind}-hosts-{method}" / "summary.json").read_text())
+           for kind in ("tcp", "memory")]
+    assert ran[0]["host_parts"] == 2
+    assert 0 < ran[0]["bytes_network"] == ran[1]["bytes_network"] < ran[0]["bytes_sent"]
+    np.testing.assert_array_equal(final(folder, f"tcp-hosts-{method}").parameters,
+                                  final(folder, f"memory-hosts-{method}").parameters)
 
 
 def test_exchanges_between_hosts():
