@@ -170,6 +170,10 @@ class CommunicationSettings(SettingsGroup):
                                              "gamma^n)")
     error_feedback: bool = setting(False, "add the compression error to the next epoch's message")
     residual: bool = setting(False, "compress the difference to what the receiver already has")
+    change_threshold: float = setting(0.0, "with residual: send only rows that are off by more "
+                                           "than this, relative to their largest element, from "
+                                           "what the receiver has; 0: all rows",
+                                      low=0.0, high=1.0)
     byte_budget: str = setting("0", "bytes that all halo messages of the run may take (1500000, "
                                     "20MB, 1.5GB): finds the rate schedule that spends them; "
                                     "0: no budget")

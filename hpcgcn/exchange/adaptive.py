@@ -14,6 +14,7 @@ import numpy as np
 from hpcgcn import philox
 from hpcgcn.exchange.bit_widths import QUANTISED, choose_widths, row_bytes
 from hpcgcn.exchange.codec import Codec, Rows
+from hpcgcn.exchange.row_extents import RowExtents
 
 ALIGNED = 8                          # bytes: where groups begin, so that kernels may read pairs
 WIDTHS_PER_BYTE = 4
@@ -27,7 +28,7 @@ class AdaptiveCodec(Codec):
 
     def __init__(self, wide_parameters: bool, nearest: bool):
         self.wide, self.nearest = wide_parameters, nearest
-        self._ranges: Any = None                 # a message buffer: rows coded for their ranges
+        self._extents = RowExtents()
         self._grouped: Any = None                # decoded rows in the order of the message
 
     def parameter_bytes(self, n_rows, rate):
@@ -75,7 +76,8 @@ class AdaptiveCodec(Codec):
             return
         widths = self._read_widths(backend, data, n)
         order, counts = _groups(widths)
-        self._grouped = _grown(self._grouped, n * width, backend.zeros)
+        if self._grouped is None or len(self._grouped) < n * width:
+            self._grouped = backend.zeros(n * width)
         grouped = self._grouped[:n * width].reshape(n, width)
         at, first = _aligned(-(-n // WIDTHS_PER_BYTE)), 0
         for bits, count in zip(QUANTISED, counts):
@@ -89,18 +91,9 @@ class AdaptiveCodec(Codec):
 
     def _importance(self, backend, x, rows: Rows) -> np.ndarray:
         """(w R)^2 of each row; 0 where a value is not finite: such a row arrives as NaN anyway."""
-        n = len(rows)
-        size = self._range_bytes(n, x.shape[1])
-        self._ranges = _grown(self._ranges, size, lambda length: backend.zeros(length, np.uint8))
-        coded = self._ranges[:size]
-        backend.quantise(x, rows.index, rows.ids, 1, None, True, coded)
-        halves = np.asarray(backend.to_host(coded[:8 * n])).view(np.float32)[1::2]
+        _, halves = self._extents.halves(backend, x, rows.index, rows.ids)
         felt = halves.astype(np.float64) * (1.0 if rows.weights is None else rows.weights)
         return np.nan_to_num(felt * felt, nan=0.0, posinf=0.0)
-
-    @staticmethod
-    def _range_bytes(n: int, width: int) -> int:
-        return n * (8 + row_bytes(width)[0])
 
     # -- layout ------------------------------------------------------------------------------------
     def _group_bytes(self, count: int, width: int, bits: int) -> int:
@@ -137,8 +130,3 @@ def _groups(widths: np.ndarray) -> tuple[np.ndarray, list[int]]:
     """(rows in the order of their widths, how many have each)."""
     return (np.argsort(widths, kind="stable"),
             np.bincount(widths, minlength=len(QUANTISED)).tolist())
-
-
-def _grown(array, size: int, make):
-    """An array of at least this size: the one that is there, or a new one."""
-    return array if array is not None and len(array) >= size else make(size)

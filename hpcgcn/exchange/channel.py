@@ -1,6 +1,7 @@
 """The messages of one exchange: a buffer per peer and direction, and persistent requests over them.
 
     reserve(k, sent, received)    how long this time's messages to and from peer k are
+    shorten(k, sent)              the one to peer k turned out shorter than that
     stage(k)                      what is to be sent to peer k is in its buffer
     start(), wait()               all peers together
     incoming(k)                   what came from peer k
@@ -33,6 +34,7 @@ class Channel:
         self.received_in = received_in or [None] * len(peers)
         self._buffers: dict[int, tuple[Message, Message]] = {}   # {peer k: (outgoing, incoming)}
         self._sizes = [(0, 0)] * len(peers)      # bytes of them that are used this time
+        self._shortened: dict[int, int] = {}     # {peer k: bytes that it was reserved with}
         self._transfers: dict[tuple, Transfer] = {}      # by the sizes of the messages
         self._active: Transfer | None = None     # in flight
 
@@ -53,7 +55,13 @@ class Channel:
             held = self._buffers[k] = (self.sent_from[k] or make(max(out_bytes, lengths[0])),
                                        self.received_in[k] or make(max(in_bytes, lengths[1])))
         self._sizes[k] = out_bytes, in_bytes
+        self._shortened.pop(k, None)
         return None if self.sent_from[k] is not None else held[0].array[:out_bytes]
+
+    def shorten(self, k: int, out_bytes: int):
+        """Send no more than this; the receiver has room for what was reserved."""
+        self._shortened[k] = self._sizes[k][0]
+        self._sizes[k] = out_bytes, self._sizes[k][1]
 
     def stage(self, k: int):
         """What is to be sent is complete, and what came last from this peer has been used."""
@@ -88,7 +96,9 @@ class Channel:
 
     def _transfer(self, sizes: tuple) -> Transfer:
         """The persistent requests for messages of these (outgoing, incoming) sizes."""
-        if sizes not in self._transfers:
+        reserved = tuple(self._shortened.get(k, size[0]) for k, size in enumerate(sizes))
+        which = sizes, reserved
+        if which not in self._transfers:
             if len(self._transfers) >= MOST_TRANSFERS:
                 self._free()
             held = [self._buffers[k] for k in range(len(self.peers))]
@@ -96,13 +106,14 @@ class Channel:
             own = self.backend.transfer(held, sizes, self.peers)
             if own is not None:
                 self.runtime.engine.transfers.add(own)       # whoever ends the run waits for it
-            self._transfers[sizes] = own or Transfer(
+            self._transfers[which] = own or Transfer(
                 self.runtime,
                 [(messages[1].mpi[:size[1]], peer, tag) for messages, size, peer, tag in per_peer],
                 [(messages[0].mpi[:size[0]], peer, tag) for messages, size, peer, tag in per_peer],
                 [incoming.receivable for _, incoming in held],
-                [outgoing.sendable for outgoing, _ in held])
-        return self._transfers[sizes]
+                [outgoing.sendable for outgoing, _ in held],
+                list(reserved))
+        return self._transfers[which]
 
     def _free(self):
         for transfer in self._transfers.values():

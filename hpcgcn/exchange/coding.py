@@ -3,6 +3,7 @@
     DirectCoding      nothing: rows are coded as they are
     ErrorFeedback     the sender adds to its rows what earlier messages lost of them
     ResidualCoding    the sender codes the difference to what the receiver has, which adds it
+    TriggeredCoding   the same for rows that moved, and no others (triggered.py)
 
 `memory` holds one array per route, (rows sent, width).
 """
@@ -18,18 +19,29 @@ class DirectCoding:
     """Each message stands for itself."""
 
     shift = 0.0                      # what is coded is rows + shift * memory
+    varies = False                   # may a message be shorter than `nbytes`?
 
     def __init__(self, backend, codec: Codec):
         self.backend, self.codec = backend, codec
         self.memory: list[Any] = []      # backend arrays
+        self.n_coded = 0                 # rows of the last message, if messages vary
 
-    def encode(self, k: int, rows, outgoing: Rows, rate: float, draw: Draw, data):
-        """data = the message to route k for these rows (`outgoing.index` of them, or all)."""
+    def nbytes(self, rows: Rows, width: int, rate: float, draw: Draw) -> int:
+        """Bytes of a message; the most that it may have if messages vary."""
+        return self.codec.nbytes(self.backend, rows, width, rate, draw)
+
+    def encode(self, k: int, rows, outgoing: Rows, rate: float, draw: Draw, data) -> int:
+        """data = the message to route k for these rows (`outgoing.index` of them, or all).
+
+        Returns the bytes that it has; so does `decode`.
+        """
         self.codec.encode(self.backend, rows, outgoing, rate, draw, data)
+        return len(data)
 
-    def decode(self, data, incoming: Rows, rate: float, draw: Draw, target):
+    def decode(self, data, incoming: Rows, rate: float, draw: Draw, target) -> int:
         """target = the rows that a message stands for."""
         self.codec.decode(self.backend, data, incoming, rate, draw, target)
+        return len(data)
 
 
 class ErrorFeedback(DirectCoding):
@@ -48,6 +60,7 @@ class ErrorFeedback(DirectCoding):
         memory = self.memory[k]
         corrected, decoded = self._coded(k, rows, outgoing, rate, draw, data)
         self.backend.axpby(1.0, corrected, -1.0, decoded, memory)
+        return len(data)
 
     def _coded(self, k, rows, outgoing, rate, draw, data):
         """Code rows + shift * memory; returns that sum and what the receiver decodes."""
@@ -79,8 +92,10 @@ class ResidualCoding(ErrorFeedback):
         memory = self.memory[k]
         _, decoded = self._coded(k, rows, outgoing, rate, draw, data)
         self.backend.axpby(1.0, memory, 1.0, decoded, memory)
+        return len(data)
 
     def decode(self, data, incoming, rate, draw, target):
         change = self._change[:target.size].reshape(target.shape)
         self.codec.decode(self.backend, data, incoming, rate, draw, change)
         self.backend.axpby(1.0, target, 1.0, change, target)
+        return len(data)

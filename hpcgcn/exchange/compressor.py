@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hpcgcn.exchange.codec import Draw
 from hpcgcn.exchange.coding import DirectCoding, ErrorFeedback, ResidualCoding
+from hpcgcn.exchange.triggered import TriggeredCoding
 from hpcgcn.exchange.types import Policy, Route
 
 
@@ -27,7 +28,11 @@ class Compressor:
     def _coding(self, shapes: list[tuple[int, int]]) -> DirectCoding:
         if self.policy.residual:
             elements = [len(r.incoming) * self.widths(k)[1] for k, r in enumerate(self.routes)]
-            return ResidualCoding(self.backend, self.codec, shapes, max(elements, default=0))
+            largest = max(elements, default=0)
+            if self.policy.change_threshold:
+                return TriggeredCoding(self.backend, self.codec, shapes, largest,
+                                       self.policy.change_threshold)
+            return ResidualCoding(self.backend, self.codec, shapes, largest)
         if self.policy.error_feedback:
             return ErrorFeedback(self.backend, self.codec, shapes)
         return DirectCoding(self.backend, self.codec)
@@ -50,31 +55,35 @@ class Compressor:
         return Draw(self.seed, self.epoch, self.layer, stream)
 
     def sizes(self, k: int) -> tuple[int, int]:
-        """Bytes of this epoch's messages to and from a peer."""
+        """Bytes of this epoch's messages to and from a peer; if they vary, the most of them."""
         route, (out_width, in_width) = self.routes[k], self.widths(k)
         out_draw, in_draw = self._draw(route.out_stream), self._draw(route.in_stream)
-        nbytes = self.codec.nbytes
-        return (nbytes(self.backend, route.outgoing, out_width, self.rate, out_draw),
-                nbytes(self.backend, route.incoming, in_width, self.rate, in_draw))
+        nbytes = self.coding.nbytes
+        return (nbytes(route.outgoing, out_width, self.rate, out_draw),
+                nbytes(route.incoming, in_width, self.rate, in_draw))
 
     def overheads(self, k: int) -> tuple[int, int]:
-        """Bytes of the message to a peer: its quantisation parameters; its rows uncompressed."""
+        """Bytes of the message to a peer, once it is coded: its quantisation parameters; its rows
+        uncompressed."""
         n_rows = len(self.routes[k].outgoing)
-        return (self.codec.parameter_bytes(n_rows, self.rate),
+        n_coded = min(self.coding.n_coded, n_rows) if self.coding.varies else n_rows
+        return (self.codec.parameter_bytes(n_coded, self.rate),
                 n_rows * self.widths(k)[0] * self.backend.dtype.itemsize)
 
-    def encode(self, k: int, x, data):
-        """data = the message of route k's rows of x."""
+    def encode(self, k: int, x, data) -> int:
+        """data = the message of route k's rows of x; returns its bytes."""
         route = self.routes[k]
         rows = x if route.source is None else x[route.source]
         if route.source_columns is not None:
             rows = self._pack(rows[:, route.source_columns])
-        self.coding.encode(k, rows, route.outgoing, self.rate, self._draw(route.out_stream), data)
+        return self.coding.encode(k, rows, route.outgoing, self.rate,
+                                  self._draw(route.out_stream), data)
 
-    def decode(self, k: int, data, target):
-        """target = the rows of the message from route k's peer."""
+    def decode(self, k: int, data, target) -> int:
+        """target = the rows of the message from route k's peer; returns its bytes."""
         route = self.routes[k]
-        self.coding.decode(data, route.incoming, self.rate, self._draw(route.in_stream), target)
+        return self.coding.decode(data, route.incoming, self.rate, self._draw(route.in_stream),
+                                  target)
 
     def _pack(self, rows):
         """Some columns of rows, where a codec will read them next to each other."""

@@ -48,6 +48,8 @@ def in_words(policy: Policy) -> str:
         parts.append(f"{policy.codec.name} at ratio {rate}")
     else:
         parts.append(policy.codec.name)
+    if policy.residual and policy.change_threshold:
+        parts.append(f"rows that changed by {policy.change_threshold:g} or more")
     return ", ".join(parts)
 
 

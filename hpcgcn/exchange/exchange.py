@@ -96,7 +96,10 @@ class Exchange:
             out_bytes, in_bytes = compressor.sizes(k)
             data = channel.reserve(k, out_bytes, in_bytes)
             if data is not None and len(route.outgoing):
-                compressor.encode(k, x, data)
+                out_bytes = compressor.encode(k, x, data)
+            if compressor.coding.varies:
+                channel.shorten(k, out_bytes)
+                in_bytes = 0                     # counted when it is there
             channel.stage(k)
             statistics.count_message(out_bytes, in_bytes, *compressor.overheads(k),
                                      same_host=self._same_host[k])
@@ -116,7 +119,8 @@ class Exchange:
         for k, route in enumerate(self.routes):
             data = self.channel.incoming(k) if len(route.incoming) else None
             if data is not None:
-                self.compressor.decode(k, data, self.buffer.arrays[k])
+                n_bytes = self.compressor.decode(k, data, self.buffer.arrays[k])
+                self.statistics.bytes_received += n_bytes if self.compressor.coding.varies else 0
         self.buffer.complete()
         self.statistics.unpack_seconds += time.perf_counter() - arrived
 

@@ -23,12 +23,26 @@ def check_combination(config):
         raise ConfigError("error_feedback and residual exclude each other: coding the difference "
                           "to what the receiver has already carries over what was lost")
     _check_rates(config, settings)
+    if config.change_threshold:
+        _check_threshold(config)
     if config.rescale and "subset" not in settings.families():
         raise ConfigError(f"rescale is for codec = 'subset', not '{config.codec}'")
     if config.mpi == "cuda-aware" and config.backend != "cuda":
         raise ConfigError("mpi = 'cuda-aware' needs backend = 'cuda'")
     if config.transport == "nccl":
         _check_nccl(config)
+
+
+def _check_threshold(config):
+    if not config.residual:
+        raise ConfigError("change_threshold needs residual: rows that are not sent stay as the "
+                          "receiver has them, which residual coding keeps account of")
+    if config.transport == "nccl":
+        raise ConfigError("change_threshold does not go with transport = 'nccl', whose receiver "
+                          "must know the length of a message before: use transport = 'mpi'")
+    if parse_bytes(config.byte_budget):
+        raise ConfigError("byte_budget does not go with change_threshold: how many rows move is "
+                          "not known before")
 
 
 def _check_nccl(config):
@@ -115,7 +129,7 @@ def _check_budget(config, settings: HopSettings):
 def _check_feedback(config, settings: HopSettings):
     what = "error_feedback" if config.error_feedback else "residual"
     families = settings.families()
-    if families == {"fp32"}:
+    if families == {"fp32"} and not config.change_threshold:
         raise ConfigError(f"{what} has nothing to do with codec = 'fp32': nothing is lost")
     if "none" in families:
         raise ConfigError(f"{what} does not go with codec = 'none': what was never sent would pile "
@@ -156,15 +170,16 @@ class Policies:
         bound = settings.stale_error.at(hop, direction)
         # An error of 0 allows nothing: that is synchronous, and needs no buffer of its own.
         stale = settings.staleness.at(hop, direction) if bound else 0
+        residual = config.residual and (not codec.exact or config.change_threshold > 0)
         measured = {"all": True, "none": bool(stale) and bound < math.inf}.get(
-            config.measure_error, bool(stale) or not codec.exact)
+            config.measure_error, bool(stale) or not codec.exact or residual)
         return Policy(codec, self.rates.of(family, rate), staleness=stale,
                       refresh_every=settings.refresh_every.at(hop, direction) if stale else 0,
                       first_epoch=config.first_epoch,
                       smoothing=settings.smoothing.at(hop, direction) if stale else 0.0,
                       smoothing_correction=config.smooth_correction,
                       error_feedback=config.error_feedback and not codec.exact,
-                      residual=config.residual and not codec.exact,
+                      residual=residual, change_threshold=config.change_threshold,
                       stale_error=bound if stale else math.inf, measured=measured)
 
     def _hop(self, number: int) -> HopFacts:

@@ -64,6 +64,7 @@ class SampledError:
                  widths: list[int], seed: int):
         """source_width: of the array that is sent from; widths: of the rows to each peer."""
         self.backend, self.codec, self.seed = backend, policy.codec, seed
+        self._differs = not policy.codec.exact or policy.residual
         self.epoch = -1                          # the last one measured
         self.n_known = 0                         # of the two epochs before it
         self.groups = self._groups(routes, widths)
@@ -99,7 +100,7 @@ class SampledError:
                            weights=_sampled_weights(routes, places)),
                       columns and slice(*columns), stream,
                       [(k, backend.from_host(chosen.astype(np.int32))) for k, chosen in places],
-                      array(), array(), array(), array(not self.codec.exact))
+                      array(), array(), array(), array(self._differs))
 
     # -- in an epoch -------------------------------------------------------------------------------
     def measure(self, x, epoch: int, rate: float, layer: int, coding):
@@ -134,6 +135,8 @@ class SampledError:
         if shift:
             coded = coded.reshape(-1)[:delivered.size].reshape(delivered.shape)
             backend.axpby(1.0, group.now, shift, delivered, coded)
+        if coding.varies:
+            coding.keep_moved(group.now, coded, group.rows.ids)
         n = self.codec.nbytes(backend, group.rows, delivered.shape[1], rate, draw)
         if self._data is None or len(self._data.array) < n:
             self._data = backend.message(n)

@@ -38,13 +38,14 @@ class Policy:
     smoothing_correction: bool = False
     error_feedback: bool = False
     residual: bool = False
+    change_threshold: float = 0.0    # with residual: rows that moved less are not sent
     stale_error: float = math.inf    # the expected error above which an epoch is synchronous
     measured: bool = False           # are changes and coding errors of its rows measured?
 
     @property
     def exact(self) -> bool:
         """Does every epoch use the very rows that were sent in it?"""
-        return self.codec.exact and self.staleness == 0
+        return self.codec.exact and self.staleness == 0 and not self.residual
 
     def synchronous(self, epoch: int) -> bool:
         """Are this epoch's messages used in the epoch itself?"""

@@ -74,22 +74,27 @@ class Incoming:
     pieces: list[Piece]
 
 
-def cut(buffer, local: bool = False, device: bool = False) -> list:
+def cut(buffer, local: bool = False, device: bool = False, reserved: int | None = None) -> list:
     """A message in pieces; both ranks cut alike, because its size and their hosts decide, and
-    whether any rank of the job sends from a device."""
+    whether any rank of the job sends from a device.
+
+    reserved: what the receiver has room for, if it is more: then the last pieces are empty.
+    """
+    length = len(buffer) if reserved is None else reserved
     size = DEVICE_PIECE_BYTES if device else LOCAL_PIECE_BYTES if local else PIECE_BYTES
-    size = max(size, -(-len(buffer) // MOST_PIECES))
-    return [buffer[at:at + size] for at in range(0, len(buffer), size)]
+    size = max(size, -(-length // MOST_PIECES))
+    return [buffer[at:at + size] for at in range(0, length, size)]
 
 
 class Transfer:
     """Messages from and to all peers of an exchange: built once, started and waited for as one."""
 
     def __init__(self, runtime, receives: list, sends: list, receivable: list[Ready] | None = None,
-                 sendable: list[Ready] | None = None):
+                 sendable: list[Ready] | None = None, reserved: list[int] | None = None):
         """receives, sends: (bytes as MPI sees them, peer, tag). An empty message is not sent.
 
-        receivable, sendable: for each, when MPI may have it; by default at once.
+        receivable, sendable: for each, when MPI may have it; by default at once. reserved: for each
+        that is sent, the bytes that its receiver has room for, if it may have fewer.
         """
         comm, local, self.engine = runtime.comm, runtime.shares_host, runtime.engine
         self.n_open = 0
@@ -102,10 +107,12 @@ class Transfer:
             self.incoming.append(Incoming(ready, pieces))
         # Piece by piece to all peers in turn, each rank beginning with another one: no link has
         # them all at once.
+        room = reserved or [len(data) for data, *_ in sends]
         turns = [(number, (peer - comm.rank) % comm.size, part, peer, tag, ready)
-                 for (data, peer, tag), ready in zip(sends, sendable or [always] * len(sends))
-                 for number, part in enumerate(cut(data, local[peer],
-                                                   self.engine.device_memory))]
+                 for (data, peer, tag), n, ready in zip(sends, room,
+                                                        sendable or [always] * len(sends))
+                 for number, part in enumerate(cut(data, local[peer], self.engine.device_memory,
+                                                   n))]
         self.sends = [Piece(self, comm.Send_init(part, peer, tag), len(part), None, ready)
                       for _, _, part, peer, tag, ready in sorted(turns, key=lambda turn: turn[:2])]
         self.n_pieces = len(self.sends) + sum(len(message.pieces) for message in self.incoming)

@@ -66,13 +66,16 @@ MODES = {
                                  "refresh_every": 4}, "feedback": {"error_feedback": True},
     "feedback-stale": {"error_feedback": True, "staleness": 1}, "residual": {"residual": True},
     "residual-smooth": {"residual": True, "staleness": 1, "smoothing": 0.5},
+    "triggered": {"residual": True, "change_threshold": 0.5},
+    "triggered-stale": {"residual": True, "change_threshold": 0.5, "staleness": 1},
 }
 
 
 def values(ids: np.ndarray, epoch: int, sender: int, width: int) -> np.ndarray:
     """What `sender` sends for these nodes in an epoch: known to all, so that a receiver can work it
-    out."""
-    rows = [np.random.default_rng([int(i), epoch, sender]).standard_normal(width) for i in ids]
+    out. Every other node moves every other epoch only."""
+    rows = [np.random.default_rng([int(i), epoch - epoch % 2 * (int(i) % 2),
+                                   sender]).standard_normal(width) for i in ids]
     return np.array(rows, np.float32).reshape(len(ids), width)
 
 
@@ -84,11 +87,12 @@ class Expected:
         shape = (len(route.incoming), width)
         self.memory, self.has = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
         self.average, self.late, self.n = np.zeros(shape), np.zeros(shape), 0
+        self.n_moved = 0
 
-    def coded(self, rows: np.ndarray, epoch: int) -> np.ndarray:
-        """Through the codec and back."""
+    def coded(self, rows: np.ndarray, epoch: int, which=slice(None)) -> np.ndarray:
+        """Through the codec and back; which: of the route's rows these are."""
         backend, policy, ids = (ReferenceBackend(np.float32), self.policy,
-                                self.route.incoming.host_ids)
+                                self.route.incoming.host_ids[which])
         all_rows, draw = Rows(None, ids, ids), Draw(SEED, epoch, LAYER, self.route.in_stream)
         rate, out = policy.rate.rate(epoch), np.full(rows.shape, 7.0, np.float32)
         data = np.zeros(policy.codec.nbytes(backend, all_rows, self.width, rate, draw), np.uint8)
@@ -104,6 +108,13 @@ class Expected:
             wanted = rows + self.memory
             arrived = self.coded(wanted, epoch)
             self.memory = wanted - arrived
+        elif policy.change_threshold:
+            change = rows - self.has
+            off = np.abs(change).max(1, initial=0) > policy.change_threshold * np.abs(rows).max(
+                1, initial=0)
+            self.has = self.has.copy()
+            self.has[off] += self.coded(change[off], epoch, off)
+            arrived, self.n_moved = self.has, self.n_moved + int(off.sum())
         elif policy.residual:
             self.has = self.has + self.coded(rows - self.has, epoch)
             arrived = self.has
@@ -134,8 +145,8 @@ def sent_rows(local, direction, epoch, sender, width) -> np.ndarray:
 def refused(codec: str, mode: str) -> bool:
     """Combinations that check_combination does not let through: feedback of samples that are scaled
     up."""
-    return ("feedback" in mode or "residual" in mode) and (codec.startswith("nodes")
-                                                           or codec == "subset-rescaled")
+    remembers = any(word in mode for word in ("feedback", "residual", "triggered"))
+    return remembers and (codec.startswith("nodes") or codec == "subset-rescaled")
 
 
 COMBINATIONS = [(codec, mode) for codec in CODECS for mode in MODES if not refused(codec, mode)]
@@ -183,6 +194,13 @@ def check_arrivals(comm, runtime, kind, width, direction, policy):
         exchange.statistics.bytes_sent) > 0, "nothing was sent: the test shows nothing"
     exchange.close()
     backend.check()
+    if policy.change_threshold:
+        n_rows = EPOCHS * sum(len(route.incoming) for route in exchange.routes)
+        moved, all_rows = comm.allreduce(np.array([sum(p.n_moved for p in expected), n_rows]))
+        assert 0.5 * all_rows < moved <= all_rows
+        assert moved < 0.9 * all_rows or not policy.codec.exact, "rows that did not move are sent"
+        sent, received = (exchange.statistics.bytes_sent, exchange.statistics.bytes_received)
+        assert comm.allreduce(sent) == comm.allreduce(received)
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
@@ -244,6 +262,48 @@ def test_meters_count_what_the_formulas_say(comm, runtime, codec):
         assert (exchange.statistics.bytes_uncompressed
                 - before.bytes_uncompressed == n_rows * 4 * width)
     exchange.close()
+
+
+@SEVERAL
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+@pytest.mark.parametrize("pieces", [100, 60 * 1024])
+def test_only_rows_that_moved_are_sent_and_counted(comm, runtime, monkeypatch, pieces, direction):
+    """Every third node moves by a tenth of its largest element each epoch, the others by less."""
+    from hpcgcn.mpi import progress
+    monkeypatch.setattr(progress, "PIECE_BYTES", pieces)
+    monkeypatch.setattr(progress, "LOCAL_PIECE_BYTES", pieces)
+    graph, owner = awkward("random", comm.size, n_nodes=60, n_edges=300)
+    local = build_local(comm, cut(graph, owner, comm.rank, comm.size), True)
+    backend, width = Guarded(), 9
+    policy = Policy(make_codec("8bit"), Schedule(8), residual=True, change_threshold=0.05)
+    exchange = exchange_of(runtime, backend, PartitionedMatrices(backend, local, "symmetric"),
+                           direction, width, policy)
+    ids = local.ids if direction == "forward" else local.halo_ids
+    still = values(ids, 0, comm.rank, width)
+    largest = np.abs(still).max(1, keepdims=True)
+    for epoch in range(5):
+        before = dataclasses.replace(exchange.statistics)
+        x = still.copy()
+        x[ids % 3 == 0] += (0.1 * epoch * largest)[ids % 3 == 0]
+        exchange.start(x, epoch)
+        found = exchange.finish()
+        after, wanted, parameters = exchange.statistics, 0, 0
+        for route in exchange.routes:
+            sent_ids = route.outgoing.host_ids
+            n = len(sent_ids) if epoch == 0 else int((sent_ids % 3 == 0).sum())
+            wanted += 8 * ((len(sent_ids) + 63) // 64) + n * (4 + width)
+            parameters += 4 * n
+        assert after.bytes_sent - before.bytes_sent == wanted
+        assert after.bytes_parameters - before.bytes_parameters == parameters
+        assert comm.allreduce(after.bytes_sent) == comm.allreduce(after.bytes_received)
+        for route in exchange.routes:
+            rows = values(route.incoming.host_ids, 0, route.peer, width)
+            size = np.abs(rows).max(1, keepdims=True)
+            moves = (route.incoming.host_ids % 3 == 0)[:, None]
+            off = np.abs(found[route.receive_slice] - (rows + 0.1 * epoch * size * moves))
+            assert (off <= 0.05 * 1.5 * size + 1e-6).all()
+    exchange.close()
+    backend.check()
 
 
 @SEVERAL

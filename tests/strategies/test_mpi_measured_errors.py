@@ -25,6 +25,8 @@ CASES = {"pipegcn": {"method": "pipegcn"}, "sylvie-a": {"method": "sylvie-a"},
          "bns": {"method": "bns", "rate": "2"},
          "feedback": {"codec": "4bit", "error_feedback": True, "staleness": "1"},
          "adaptive": {"codec": "adaptive", "rate": "4", "staleness": "1,narrow=0"},
+         "triggered": {"codec": "8bit", "residual": True, "change_threshold": 0.2},
+         "triggered-plain": {"residual": True, "change_threshold": 0.3, "staleness": "1"},
          "residual": {"codec": "2bit", "residual": True}, "mixed": {"codec": "fp32,1=8bit"},
          "mixgcn": {"method": "mixgcn", "codec": "8bit", "staleness": "features=1"}}
 
