@@ -36,38 +36,23 @@ class _Itemsize:
 
 def run_bytes(policies, schedule: Schedule, itemsize: int) -> int:
     """Bytes of all training exchanges of all ranks, with `schedule` in the place of the common
-    rate; a bound, for codecs that draw."""
+    rate; a bound, for codec `nodes`, which sends a row at least of each message."""
     n_epochs, table, total = policies.config.epochs, _Itemsize(itemsize), 0
-    drawn: dict[int, list] = {}                  # by schedule: exchanges of codec `nodes`
-    schedules: dict[int, Schedule] = {}
+    n_messages = policies.most_copies * (policies.most_copies + 1)       # of an exchange, at most
     for hop, direction in policies.exchanges():
         policy = policies(hop.number, direction)
         moved = schedule if policy.rate is policies.rates.common else policy.rate
-        schedules[id(moved)] = moved
-        if isinstance(policy.codec, NodesCodec):
-            drawn.setdefault(id(moved), []).append(hop)
-            continue
         for rate, n in _epochs_by_rate(moved, n_epochs).items():
-            total += n * policy.codec.nbytes(table, range(hop.rows), hop.width, rate, None)
-    for which, hops in drawn.items():
-        counts = _epochs_by_rate(schedules[which], n_epochs)
-        total += sum(_most_rows(policies, counts, hop.rows) * hop.width * itemsize for hop in hops)
+            if isinstance(policy.codec, NodesCodec):
+                most_rows = min(math.floor(hop.rows / rate) + n_messages, hop.rows)
+                total += n * most_rows * hop.width * itemsize
+            else:
+                total += n * policy.codec.nbytes(table, range(hop.rows), hop.width, rate, None)
     return total
 
 
 def _epochs_by_rate(schedule: Schedule, n_epochs: int) -> Counter:
     return Counter(schedule.rate(epoch) for epoch in range(n_epochs))
-
-
-def _most_rows(policies, n_epochs: Counter, rows_sent: int) -> int:
-    """Rows that codec `nodes` sends in the run, plus four standard deviations.
-
-    A node's copies are drawn together.
-    """
-    shares = [(NodesCodec.share(rate), n) for rate, n in n_epochs.items()]
-    mean = sum(n * rows_sent * p for p, n in shares)
-    variance = sum(n * rows_sent * p * (1 - p) for p, n in shares) * policies.most_copies
-    return math.ceil(mean + 4 * math.sqrt(variance))
 
 
 def budget_span(family: str, given: Schedule) -> tuple[float, float]:

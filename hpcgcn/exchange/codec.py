@@ -38,6 +38,7 @@ class Rows:
     ids: Any                         # backend array (n,) int64
     host_ids: np.ndarray             # the same on the host, for draws that choose rows
     drawn: tuple = (None, None)      # the last draw that chose among them, and what it chose
+    reader: int = 0                  # the rank that reads them, which has draws of its own
     # (n,) how much an error of each row adds to the receiver's sums; None: all alike.
     weights: np.ndarray | None = None
 
@@ -51,6 +52,7 @@ class Codec:
     name = "fp32"
     exact = False                    # True: what arrives is what was sent
     weighs_rows = False              # does it use Rows.weights?
+    leaves_out = False               # are some rows not sent, so that they count as zeros?
     by_message = False               # does a row's code depend on the other rows of its message?
 
     def nbytes(self, backend, rows: Sized, width: int, rate: float, draw: Draw | None) -> int:
@@ -60,6 +62,10 @@ class Codec:
     def parameter_bytes(self, n_rows: int, rate: float) -> int:
         """Bytes of quantisation scales and offsets in a message of that many rows."""
         return 0
+
+    def chosen(self, rows: Rows, rate: float, draw: Draw) -> np.ndarray:
+        """Positions of the rows that are sent, sorted."""
+        return np.arange(len(rows))
 
     def encode(self, backend, x, rows: Rows, rate: float, draw: Draw, data):
         """data = the coded rows of x; data is a uint8 array of exactly nbytes."""

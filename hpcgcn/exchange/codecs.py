@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -122,29 +121,32 @@ class SubsetCodec(Codec):
 
 
 class NodesCodec(Codec):
-    """A random subset of the boundary nodes, drawn each epoch, scaled up by the rate."""
+    """A random subset of the boundary nodes, drawn each epoch, scaled up by the rate.
+
+    For each receiver a draw of its own, of fixed size; the same for both directions and, where hops
+    move the same rows, for all hops.
+    """
 
     name = "nodes"
+    leaves_out = by_message = True
 
     @staticmethod
-    def share(rate: float) -> float:
-        """The probability that a node is sent.
-
-        1 / rate in units of the 16 bits drawn, so that scaling by 1 / share is unbiased.
-        """
-        return math.ceil(65536 / rate) / 65536
+    def n_chosen(n_rows: int, rate: float) -> int:
+        """How many of a message's rows are sent; one at least, or their mean would be lost."""
+        return min(max(int(n_rows / rate), 1), n_rows)
 
     def chosen(self, rows: Rows, rate: float, draw: Draw) -> np.ndarray:
-        """Positions of the rows sent: a node is chosen for all hops and receivers of an epoch."""
-        which = philox.key(draw.seed, draw.epoch, 0, philox.NODES), rate
+        which = philox.key(draw.seed, draw.epoch, 0, philox.NODES, rows.reader), rate
         if rows.drawn[0] != which:
             # Needed for the size, coding and decoding of all layers' messages: drawn once.
-            bits = philox.bits16(which[0], rows.host_ids, 1)[:, 0]
-            rows.drawn = which, np.flatnonzero(bits < self.share(rate) * 65536)
+            drawn = philox.bits16(which[0], rows.host_ids, 4).astype(np.uint64)
+            order = drawn[:, 0] << 48 | drawn[:, 1] << 32 | drawn[:, 2] << 16 | drawn[:, 3]
+            first = np.argsort(order, kind="stable")[:self.n_chosen(len(rows), rate)]
+            rows.drawn = which, np.sort(first)
         return rows.drawn[1]
 
     def nbytes(self, backend, rows, width, rate, draw):
-        return len(self.chosen(rows, rate, draw)) * width * backend.dtype.itemsize
+        return self.n_chosen(len(rows), rate) * width * backend.dtype.itemsize
 
     def encode(self, backend, x, rows, rate, draw, data):
         positions = self.chosen(rows, rate, draw).astype(np.int32)
@@ -155,7 +157,7 @@ class NodesCodec(Codec):
     def decode(self, backend, data, rows, rate, draw, out):
         positions = self.chosen(rows, rate, draw)
         received = data.view(backend.dtype).reshape(len(positions), out.shape[1])
-        backend.axpby(1.0 / self.share(rate), received, 0.0, None, received)
+        backend.axpby(len(rows) / max(len(positions), 1), received, 0.0, None, received)
         backend.clear(out)
         backend.scatter_add_rows(received, backend.from_host(positions.astype(np.int32)), out)
 
@@ -164,6 +166,10 @@ class NoCodec(Codec):
     """Nothing is sent: the receiver has zeros, as if edges to other ranks were cut."""
 
     name = "none"
+    leaves_out = True
+
+    def chosen(self, rows, rate, draw):
+        return np.zeros(0, np.int64)
 
     def nbytes(self, backend, rows, width, rate, draw):
         return 0

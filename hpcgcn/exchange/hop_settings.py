@@ -21,6 +21,9 @@ def _staleness(text: str) -> int:
 
 
 def _rate(text: str) -> str:
+    if text.lower() in ("inf", "infinity"):
+        raise ValueError(f"'{text}' would send nothing: that is codec = 'none' (method = "
+                         "'no-communication'); any other ratio is finite")
     if text != "auto":
         try:
             parse_schedule(text, 1)

@@ -12,7 +12,8 @@ square of the mean's step. That is the drift, or the change itself if that is le
 
 The sample is every k-th row that is sent, at most SAMPLED_ROWS of an exchange on each rank: all
 rows would cost a second pass over them. It is the same in every epoch. A codec that divides bytes
-among the rows of a message (`adaptive`) divides them here among those that are sampled.
+among the rows of a message (`adaptive`), or draws a number of them (`nodes`), does so here among
+those that are sampled.
 """
 
 from __future__ import annotations
@@ -97,6 +98,7 @@ class SampledError:
             return backend.zeros((len(ids), width)) if needed else None
         return _Group(backend.from_host(np.concatenate(index).astype(np.int32)),
                       Rows(None, backend.from_host(drawn_by), ids,
+                           reader=routes[places[0][0]].outgoing.reader,
                            weights=_sampled_weights(routes, places)),
                       columns and slice(*columns), stream,
                       [(k, backend.from_host(chosen.astype(np.int32))) for k, chosen in places],

@@ -45,6 +45,7 @@ REFUSED = {
     "residual with 1 bit": {"codec": "8bit,last=1bit", "residual": True},
     "cannot leave out one of its rows": {"method": "bns", "halo": "cover"},
     "cuda-aware": {"mpi": "cuda-aware"},
+    "'inf' would send nothing.*no-communication": {"codec": "nodes", "rate": "inf"},
     "change_threshold needs residual": {"codec": "8bit", "change_threshold": 0.1},
     "must know the length": {"codec": "8bit", "residual": True, "change_threshold": 0.1,
                              "transport": "nccl", "backend": "cuda"},

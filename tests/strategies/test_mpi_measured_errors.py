@@ -31,7 +31,7 @@ CASES = {"pipegcn": {"method": "pipegcn"}, "sylvie-a": {"method": "sylvie-a"},
          "mixgcn": {"method": "mixgcn", "codec": "8bit", "staleness": "features=1"}}
 
 
-BY_MESSAGE = ("adaptive",)
+BY_MESSAGE = ("adaptive", "bns")
 
 
 class Recorder:

@@ -60,8 +60,8 @@ class HaloForward(HaloAggregation):
         self.storage = stores.storage("owned", x, turn, reuse(matrices.inner))
         self.halo_storage = stores.storage("halo", Array.of("halo rows", exchange.received), turn,
                                            reuse(halo.outer))
-        n_entries = int(matrices.local.inner.indptr[rows[1]]) + halo.n_entries
-        self.multiply_adds = n_entries * width
+        self.n_inner = int(matrices.local.inner.indptr[rows[1]])
+        self.multiply_adds = (self.n_inner + halo.n_entries) * width
 
     def _send(self, context):
         if self.packed is not None:
@@ -76,7 +76,10 @@ class HaloForward(HaloAggregation):
         for _ in multiply(backend, inner, rows, out, self.boundary, progress=progress):
             pass
         halo = self._stored(self.exchange.finish())
-        yield from multiply(backend, self.halo.outer, halo, out, self.boundary, True, progress)
+        outer, _ = self.halo.of_draw(self.exchange, context.epoch)
+        if outer is not self.halo.outer:
+            self.multiply_adds = (self.n_inner + outer.nnz) * out.shape[1]
+        yield from multiply(backend, outer, halo, out, self.boundary, True, progress)
 
     def _stored(self, halo):
         self.halo_storage.source.bind(halo)
@@ -104,8 +107,11 @@ class HaloBackward(HaloAggregation):
         self.multiply_adds = (self.inner_t.nnz + halo.n_entries) * width
 
     def _send(self, context):
-        for _ in multiply(self.matrices.backend, self.halo.outer_t, self.storage.rows,
-                          self.halo_gradient, self.received, progress=self.progress.progress):
+        _, outer_t = self.halo.of_draw(self.exchange, context.epoch)
+        if outer_t is not self.halo.outer_t:
+            self.multiply_adds = (self.inner_t.nnz + outer_t.nnz) * self.halo_gradient.shape[1]
+        for _ in multiply(self.matrices.backend, outer_t, self.storage.rows, self.halo_gradient,
+                          self.received, progress=self.progress.progress):
             pass
         self.exchange.start(self.halo_gradient, context.epoch)
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from hpcgcn.exchange.codec import Rows as MessageRows
+from hpcgcn.exchange.codec import Draw, Rows as MessageRows
+from hpcgcn.exchange.exchange import Exchange
 from hpcgcn.exchange.types import Route
 from hpcgcn.parallel.aggregation import Rows, row_blocks, scales
 from hpcgcn.parallel.local_graph import LocalGraph, Structure
@@ -66,14 +67,39 @@ class HaloMatrices:
         self.outer_t = matrices.matrix(plan.outer_t, columns, matrices.rows)
         self.send_rows = [self.backend.from_host(n.send_rows) for n in plan.neighbours]
         self.sums = [matrices.matrix(n.sums, None, matrices.columns) for n in plan.neighbours]
+        rank = matrices.local.plan.comm.rank
+        self._received_rows = [MessageRows(None, None, n.received_names, reader=rank)
+                               for n in plan.neighbours]
         nothing: tuple[Any, Any] = (None, None)
         self._summed_rows, self._sums_t = self._gradients_of_sums() if plan.has_sums else nothing
+        self._of_draw: tuple[Any, Any] = (None, None)    # the last draw, and its matrices
 
     @property
     def n_entries(self) -> int:
         """Entries of all that is multiplied for an exchange: to make sums, and to use what
         arrives."""
         return self.outer.nnz + sum(matrix.nnz for matrix in self.sums)
+
+    # -- what is drawn -----------------------------------------------------------------------------
+    def of_draw(self, exchange: Exchange, epoch: int) -> tuple[Any, Any]:
+        """(outer, its transpose) without the rows that an epoch leaves out: nothing is multiplied
+        with zeros. Those of all rows if none is left out, or if it is open which will be used."""
+        policy = exchange.policy
+        if not policy.codec.leaves_out or policy.staleness:
+            return self.outer, self.outer_t
+        rate, draw = policy.rate.rate(epoch), Draw(exchange.compressor.seed, epoch, 0)
+        if self._of_draw[0] != (epoch, rate, policy.codec.name):
+            arrives = np.zeros(self.plan.n_received, bool)
+            for neighbour, rows in zip(self.plan.neighbours, self._received_rows):
+                arrives[neighbour.received][policy.codec.chosen(rows, rate, draw)] = True
+            outer = self.plan.outer.chosen(arrives[self.plan.outer.indices])
+            outer_t = self.plan.outer_t
+            outer_t = outer_t.chosen(np.repeat(arrives, np.diff(outer_t.indptr)))
+            make, rows_scale = self.matrices.matrix, self.matrices.rows
+            self._of_draw = ((epoch, rate, policy.codec.name),
+                             (make(outer, rows_scale, self.columns),
+                              make(outer_t, self.columns, rows_scale)))
+        return self._of_draw[1]
 
     # -- forward: what is sent ---------------------------------------------------------------------
     def pack(self, x, gathered, out):
@@ -134,8 +160,9 @@ class HaloMatrices:
     def _route(self, n: HopNeighbour, send_rows, direction: str, rank: int, size: int) -> Route:
         packed = self.plan.has_sums
         ids = self.backend.from_host
-        there = MessageRows(None if packed else send_rows, ids(n.sent_ids), n.sent_names)
-        here = MessageRows(None, ids(n.received_ids), n.received_names)
+        there = MessageRows(None if packed else send_rows, ids(n.sent_ids), n.sent_names,
+                            reader=n.rank)
+        here = MessageRows(None, ids(n.received_ids), n.received_names, reader=rank)
         if direction == "forward":
             # Several ranks send sums for the same node: each draws its own rounding.
             first = size + 1
@@ -143,6 +170,6 @@ class HaloMatrices:
             return Route(n.rank, there, n.sent if packed else None, here, n.received,
                          out_stream=streams[0], in_stream=streams[1])
         # So it is with gradients for the same node.
-        back = MessageRows(None, there.ids, n.sent_names)
+        back = MessageRows(None, there.ids, n.sent_names, reader=n.rank)
         return Route(n.rank, here, n.received, back, n.sent, out_stream=rank + 1,
                      in_stream=n.rank + 1)
