@@ -65,7 +65,7 @@ class SampledError:
                  widths: list[int], seed: int):
         """source_width: of the array that is sent from; widths: of the rows to each peer."""
         self.backend, self.codec, self.seed = backend, policy.codec, seed
-        self._differs = not policy.codec.exact or policy.residual
+        self._lossy = policy.lossy
         self.epoch = -1                          # the last one measured
         self.n_known = 0                         # of the two epochs before it
         self.groups = self._groups(routes, widths)
@@ -102,7 +102,7 @@ class SampledError:
                            weights=_sampled_weights(routes, places)),
                       columns and slice(*columns), stream,
                       [(k, backend.from_host(chosen.astype(np.int32))) for k, chosen in places],
-                      array(), array(), array(), array(self._differs))
+                      array(), array(), array(), array(self._lossy))
 
     # -- in an epoch -------------------------------------------------------------------------------
     def measure(self, x, epoch: int, rate: float, layer: int, coding):

@@ -47,6 +47,11 @@ class Policy:
         """Does every epoch use the very rows that were sent in it?"""
         return self.codec.exact and self.staleness == 0 and not self.residual
 
+    @property
+    def lossy(self) -> bool:
+        """May what arrives differ from what was sent?"""
+        return not self.codec.exact or self.residual
+
     def synchronous(self, epoch: int) -> bool:
         """Are this epoch's messages used in the epoch itself?"""
         if self.staleness == 0:

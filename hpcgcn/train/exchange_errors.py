@@ -24,7 +24,7 @@ class ExchangeErrors:
         """exchanges: (hop, direction, Exchange) of training on this rank."""
         self.exchanges = [(f"{direction}_{hop}", exchange) for hop, direction, exchange in exchanges
                           if exchange.error is not None]
-        mine = [(name, not exchange.policy.codec.exact) for name, exchange in self.exchanges]
+        mine = [(name, exchange.policy.lossy) for name, exchange in self.exchanges]
         entries_of_all = sorted({entry for entries in comm.allgather(mine) for entry in entries})
         self.names = list(dict.fromkeys(name for name, _ in entries_of_all))
         self.lossy = [name for name, lossy in entries_of_all if lossy]
