@@ -1,8 +1,9 @@
 """Codec `adaptive`: 1, 2, 4 or 8 bits per row, more for rows that the receiver's sums feel most.
 
-A message has the size of uniform bits at the same rate, whatever its rows hold, so both sides know
-it: first two bits per row that tell its width, then the rows, grouped by width, each group as
-`quantise` writes it. Where the rate pays for less than 1 bit and the widths, it has the least size.
+A message has the size of uniform bits at the same rate and 8 bytes more, whatever its rows hold, so
+both sides know it. A word at its head tells how it goes on: with two bits per row for its width and
+the rows grouped by width, each group as `quantise` writes it; or with uniform bits, where those
+lose no more, because rows are alike or so short that their widths would cost too much.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from hpcgcn import philox
-from hpcgcn.exchange.bit_widths import QUANTISED, choose_widths, row_bytes
+from hpcgcn.exchange.bit_widths import QUANTISED, choose_widths, row_bytes, row_errors
 from hpcgcn.exchange.codec import Codec, Rows
 from hpcgcn.exchange.row_extents import RowExtents
 
 ALIGNED = 8                          # bytes: where groups begin, so that kernels may read pairs
 WIDTHS_PER_BYTE = 4
+HEAD = 8                             # bytes: 0, or the bits that all rows have
 
 
 class AdaptiveCodec(Codec):
@@ -32,34 +34,36 @@ class AdaptiveCodec(Codec):
         self._grouped: Any = None                # decoded rows in the order of the message
 
     def parameter_bytes(self, n_rows, rate):
-        return n_rows * (8 if self.wide else 4) + self._overhead(n_rows)
+        return n_rows * (8 if self.wide else 4) + (HEAD if n_rows else 0)
 
     @staticmethod
     def _overhead(n_rows: int) -> int:
         """Bytes of the rows' widths, and between groups."""
-        return _aligned(-(-n_rows // WIDTHS_PER_BYTE)) + 3 * (ALIGNED - 1) if n_rows else 0
+        return _aligned(-(-n_rows // WIDTHS_PER_BYTE)) + 3 * (ALIGNED - 1)
 
     def nbytes(self, backend, rows, width, rate, draw):
-        n, parameters = len(rows), len(rows) * (8 if self.wide else 4)
-        least, most = row_bytes(width)[0], row_bytes(width)[-1]
-        fixed = self._overhead(n) + parameters
-        uniform = parameters + int(n * width * rate / 8)
-        return min(max(uniform, fixed + n * least), fixed + n * most)
+        n, uniform = len(rows), row_bytes(width)[_uniform(rate)]
+        elements = max(n * uniform, int(n * min(width * rate / 8, row_bytes(width)[-1])))
+        return self.parameter_bytes(n, rate) + elements
 
     # -- coding ------------------------------------------------------------------------------------
     def encode(self, backend, x, rows, rate, draw, data):
         n, width = len(rows), x.shape[1]
         if not n:
             return
-        importance = self._importance(backend, x, rows)
-        budget = len(data) - self.parameter_bytes(n, rate)
-        widths = choose_widths(importance, width, budget, self.nearest)
+        widths = self._widths(backend, x, rows, rate, len(data) - self.parameter_bytes(n, rate))
+        key = None if self.nearest else draw.key(philox.ROUNDING, draw.stream)
+        if widths is None:
+            bits = QUANTISED[_uniform(rate)]
+            last = HEAD + self._group_bytes(n, width, bits)
+            backend.copy(np.full(HEAD, bits, np.uint8), data[:HEAD])
+            backend.quantise(x, rows.index, rows.ids, bits, key, self.wide, data[HEAD:last])
+            backend.clear(data[last:])
+            return
         at = self._write_widths(backend, widths, data)
         order, counts = _groups(widths)
         index = order if rows.index is None else np.asarray(backend.to_host(rows.index))[order]
-        ids = np.asarray(backend.to_host(rows.ids))[order]
-        key = None if self.nearest else draw.key(philox.ROUNDING, draw.stream)
-        first = 0
+        ids, first = np.asarray(backend.to_host(rows.ids))[order], 0
         for bits, count in zip(QUANTISED, counts):
             if count:
                 group = slice(first, first + count)
@@ -74,12 +78,17 @@ class AdaptiveCodec(Codec):
         n, width = out.shape
         if not n:
             return
+        bits = int(backend.to_host(data[:1])[0])
+        if bits:
+            last = HEAD + self._group_bytes(n, width, bits)
+            backend.dequantise(data[HEAD:last], bits, self.wide, out)
+            return
         widths = self._read_widths(backend, data, n)
         order, counts = _groups(widths)
         if self._grouped is None or len(self._grouped) < n * width:
             self._grouped = backend.zeros(n * width)
         grouped = self._grouped[:n * width].reshape(n, width)
-        at, first = _aligned(-(-n // WIDTHS_PER_BYTE)), 0
+        at, first = HEAD + _aligned(-(-n // WIDTHS_PER_BYTE)), 0
         for bits, count in zip(QUANTISED, counts):
             if count:
                 last = at + self._group_bytes(count, width, bits)
@@ -88,6 +97,16 @@ class AdaptiveCodec(Codec):
         place = np.empty(n, np.int32)
         place[order] = np.arange(n, dtype=np.int32)
         backend.gather_rows(grouped, backend.from_host(place), out)
+
+    def _widths(self, backend, x, rows: Rows, rate: float, budget: int) -> np.ndarray | None:
+        """Which of QUANTISED each row has; None: all alike, as the rate says."""
+        width, budget = x.shape[1], budget - self._overhead(len(rows))
+        if budget < len(rows) * row_bytes(width)[0]:
+            return None
+        importance, errors = self._importance(backend, x, rows), np.array(row_errors(self.nearest))
+        widths = choose_widths(importance, width, budget, self.nearest)
+        lost = float(importance @ errors[widths])
+        return widths if lost < float(importance.sum()) * errors[_uniform(rate)] else None
 
     def _importance(self, backend, x, rows: Rows) -> np.ndarray:
         """(w R)^2 of each row; 0 where a value is not finite: such a row arrives as NaN anyway."""
@@ -109,17 +128,23 @@ class AdaptiveCodec(Codec):
     @staticmethod
     def _write_widths(backend, widths: np.ndarray, data) -> int:
         """The head of a message; returns where the first group begins."""
+        backend.clear(data[:HEAD])
         padded = np.zeros(_aligned(-(-len(widths) // WIDTHS_PER_BYTE)) * WIDTHS_PER_BYTE, np.uint8)
         padded[:len(widths)] = widths
         shifts = np.arange(0, 8, 2, dtype=np.uint8)
         packed = np.bitwise_or.reduce(padded.reshape(-1, WIDTHS_PER_BYTE) << shifts, axis=1)
-        backend.copy(packed, data[:len(packed)])
-        return len(packed)
+        backend.copy(packed, data[HEAD:HEAD + len(packed)])
+        return HEAD + len(packed)
 
     @staticmethod
     def _read_widths(backend, data, n: int) -> np.ndarray:
-        packed = np.asarray(backend.to_host(data[:-(-n // WIDTHS_PER_BYTE)]))
+        packed = np.asarray(backend.to_host(data[HEAD:HEAD - (-n // WIDTHS_PER_BYTE)]))
         return ((packed[:, None] >> np.arange(0, 8, 2, dtype=np.uint8)) & 3).reshape(-1)[:n]
+
+
+def _uniform(rate: float) -> int:
+    """Which of QUANTISED uniform bits have at this rate."""
+    return max(k for k, bits in enumerate(QUANTISED) if bits <= max(rate, 1))
 
 
 def _aligned(size: int) -> int:

@@ -217,12 +217,11 @@ def test_one_rank_sends_nothing_and_receives_no_rows(runtime, direction):
 
 
 def adaptive_bytes(n_rows: int, width: int, rate: float, header: int) -> int:
-    """The bytes of uniform bits, but room for all rows with 1 bit, and no more than for 8."""
+    """The bytes of uniform bits, and those between their widths that the rate pays for."""
     if not n_rows:
         return 0
-    overhead = 8 * ((n_rows + 31) // 32) + 21
-    least, most = (overhead + n_rows * (header + (width * bits + 7) // 8) for bits in (1, 8))
-    return min(max(n_rows * header + int(n_rows * width * rate / 8), least), most)
+    uniform = (width * max(bits for bits in (1, 2, 4, 8) if bits <= rate) + 7) // 8
+    return 8 + n_rows * header + max(n_rows * uniform, int(n_rows * width * rate / 8))
 
 
 @SEVERAL
