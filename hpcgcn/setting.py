@@ -82,6 +82,8 @@ def checked(spec: dataclasses.Field, value: Any, where: str) -> Any:
     """The value in the field's type and within its bounds; `where` it is from is for messages."""
     kind: Any = type(spec.default)
     given, key = value, key_of(spec)
+    if getattr(value, "shape", None) == ():
+        value = value.item()             # a number of NumPy, which scripts compute settings with
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = _as_float(value)
     if kind is str and isinstance(value, (int, float)) and not isinstance(value, bool):

@@ -108,6 +108,9 @@ def make_config(given: dict | None = None, toml_path: str | None = None,
                 where: str = THE_SETTINGS) -> Config:
     """The effective settings from {key: value}, which `where` names, over an optional TOML file."""
     from hpcgcn.config.toml import read_toml
+    if not isinstance(given, (dict, type(None))):
+        raise ConfigError(f"settings cannot be a {type(given).__name__}: expected a Config or "
+                          "{key: value}; make_config(toml_path=...) reads a TOML file")
     sources = [(read_toml(toml_path), toml_path)] if toml_path else []
     sources.append((given or {}, where))
     chosen: dict[str, Any] = {}

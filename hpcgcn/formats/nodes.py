@@ -50,6 +50,8 @@ def read_nodes(path: str, options: ReadOptions, table: Table | None = None) -> N
     ids: list[str] = []
     lines, labels, classes, splits, features = [], [], [], [], []
     seen: dict[str, int] = {}                # the line of every id
+    labelled = columns.label is not None or columns.classes
+    otherwise = "" if labelled else "; --label-column NAME makes a column the class"
     for first, chunk in table.chunks(skip_first=True):
         rows = list(table.rows(first, chunk))
         for number, row in rows:
@@ -66,7 +68,7 @@ def read_nodes(path: str, options: ReadOptions, table: Table | None = None) -> N
                 labels.append(row[columns.label])
             splits.append([_split_code(table, number, row[column]) for column in columns.splits])
         ids.extend(row[columns.identity] for _, row in rows)
-        features.append(float_block(table, rows, columns.features, may_skip=True))
+        features.append(float_block(table, rows, columns.features, True, otherwise))
         classes.append(float_block(table, rows, columns.classes, may_skip=False))
     if not ids:
         raise bad(path, table.first_line, "a header and no nodes", "a row for every node")
@@ -90,8 +92,12 @@ def _split_code(table: Table, number: int, word: str) -> int:
                   "train, val, test or nothing") from None
 
 
-def float_block(table: Table, rows: list, columns: list[int], may_skip: bool) -> np.ndarray:
-    """(n_rows, n_columns) float32 of some columns; true and false are 1 and 0."""
+def float_block(table: Table, rows: list, columns: list[int], may_skip: bool,
+                otherwise: str = "") -> np.ndarray:
+    """(n_rows, n_columns) float32 of some columns; true and false are 1 and 0.
+
+    otherwise: what the message about another cell says at its end.
+    """
     try:
         block = np.array([[float(row[column]) for column in columns] for _, row in rows],
                          np.float64)
@@ -105,7 +111,7 @@ def float_block(table: Table, rows: list, columns: list[int], may_skip: bool) ->
         name = table.first[column] if may_skip else str(column + 1)
         text = _text_columns(table, rows, columns) if may_skip else []
         raise bad(table.path, number, f"{row[column][:40]!r} in the column {name[:80]!r}",
-                  "a finite number, true or false" + _remedy(name, text, may_skip))
+                  "a finite number, true or false" + _remedy(name, text, may_skip) + otherwise)
     return block.astype(np.float32)
 
 

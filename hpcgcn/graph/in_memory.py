@@ -17,7 +17,7 @@ def usable_graph(graph: Graph) -> Graph:
     """The graph with arrays of the expected types, checked as one from a file is.
 
     Lists do for arrays, one split does without its own axis, SciPy's sparse matrices do for
-    features. GraphError if the graph cannot be used.
+    features, integers of NumPy for those of Python. GraphError if the graph cannot be used.
     """
     checked = with_arrays(graph)
     validate_graph(checked, need_train=False)
@@ -27,13 +27,19 @@ def usable_graph(graph: Graph) -> Graph:
 def with_arrays(graph: Graph) -> Graph:
     """The graph with arrays in place of lists and SciPy matrices; no copies if there are none."""
     indptr = _integers("indptr", graph.indptr, np.int64, (1,))
-    features = (graph.features if isinstance(graph.features, SparseRows)
-                else _features(graph.features))
+    features = _features(graph.features)
     labels = _integers("labels", graph.labels, np.int32, (1, 2))
     if labels.ndim == 2:
         labels = _integers("labels", labels, np.uint8, (2,))
     weights = graph.edge_weights
+    for name in ("source", "uuid"):
+        given = getattr(graph, name)
+        if not isinstance(given, str):
+            raise GraphError(f"{name} of the graph is {given!r:.80}: expected a text")
     return replace(graph, indptr=indptr, features=features, labels=labels,
+                   n_classes=_count("n_classes", graph.n_classes),
+                   directed=_yes_or_no("directed", graph.directed),
+                   node_names=None if graph.node_names is None else _names(graph.node_names),
                    edge_weights=None if weights is None else _numbers("edge_weights", weights),
                    indices=_integers("indices", graph.indices, index_dtype(len(indptr) - 1), (1,)),
                    split=np.atleast_2d(_integers("split", graph.split, np.uint8, (1, 2))))
@@ -62,7 +68,36 @@ def _numbers(name: str, given: Any) -> np.ndarray:
     return values.astype(np.float32, copy=False)
 
 
+def _count(name: str, given: Any) -> int:
+    """A number of things, which people hold as an integer of NumPy, too: labels.max() + 1."""
+    if isinstance(given, (int, np.integer)) and not isinstance(given, bool):
+        return int(given)
+    raise GraphError(f"{name} of the graph is {given!r:.80}: expected a whole number")
+
+
+def _yes_or_no(name: str, given: Any) -> bool:
+    """Not by the truth of any object: the text "no" is true."""
+    if isinstance(given, (bool, np.bool_)):
+        return bool(given)
+    raise GraphError(f"{name} of the graph is {given!r:.80}: expected True or False")
+
+
+def _names(given: Any) -> np.ndarray:
+    """Names of nodes, texts or whole numbers."""
+    values = np.asarray(given)
+    if values.ndim != 1 or values.dtype.kind not in "USiu":
+        raise GraphError("node_names of the graph must be a list of texts or whole numbers, not "
+                         f"{values.dtype} of shape {values.shape}")
+    return values
+
+
 def _features(given: Any) -> np.ndarray | SparseRows:
+    if isinstance(given, SparseRows):
+        values = given.values
+        return SparseRows(_integers("indptr of features", given.indptr, np.int64, (1,)),
+                          _integers("indices of features", given.indices, np.int32, (1,)),
+                          None if values is None else _numbers("values of features", values),
+                          _count("n_columns of features", given.n_columns))
     if hasattr(given, "tocsr"):
         return _sparse_rows(given.tocsr(copy=True))
     values = _array("features", given, (2,))
@@ -72,6 +107,8 @@ def _features(given: Any) -> np.ndarray | SparseRows:
 
 
 def _sparse_rows(matrix) -> SparseRows:
+    if matrix.dtype.kind not in "iubf":
+        raise GraphError(f"features of the graph hold {matrix.dtype} values: expected numbers")
     matrix.sum_duplicates()              # sorts the columns of each row as well
     values = None if (matrix.data == 1).all() else matrix.data.astype(np.float32)
     return SparseRows(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), values,

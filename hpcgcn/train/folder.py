@@ -32,6 +32,8 @@ def run_name(config: Config, source) -> str:
         return config.name
     is_file = isinstance(source, (str, os.PathLike))
     stem = os.path.splitext(os.path.basename(os.fspath(source)))[0] if is_file else "graph"
+    # A file may have any name; that of a run is shown, and typed: no line feeds, no escape codes.
+    stem = "".join(c if c.isprintable() else "_" for c in stem)
     return f"{stem}-{config.model}-{config.method}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hpcgcn.config import Config
 from hpcgcn.config.groups import CommunicationSettings
 from hpcgcn.exchange.describe import WORDS
+from hpcgcn.exchange.presets import PRESETS
 from hpcgcn.mpi.world import EXIT_RUN_AGAIN
 from hpcgcn.train.exchange_errors import HIGH_DRIFT
 
@@ -20,7 +21,10 @@ def unused_settings(config: Config, n_ranks: int) -> str:
                  if getattr(config, name) != getattr(given, name)]
     if n_ranks > 1 or not exchanged:
         return ""
-    return (f"method = '{config.method}' changes what ranks exchange: on 1 rank it has no effect; "
+    preset = PRESETS[config.method].settings
+    names = ["method"] if any(name in preset for name in exchanged) else exchanged
+    given_here = ", ".join(f"{name} = '{getattr(config, name)}'" for name in names)
+    return (f"{given_here} changes what ranks exchange: on 1 rank it has no effect; "
             f"start several (mpirun -n 2 hpcgcn train ...)")
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 
+import numpy as np
 import pytest
 
 from hpcgcn.config import FIELDS, GROUPS, RENAMED, Config, add_flags, flag_of, make_config, to_toml
@@ -71,6 +72,16 @@ def test_every_field_has_a_flag():
         given = parse(flag_of(key)) if type(spec.default) is bool else parse(flag_of(key),
                                                                              str(spec.default))
         assert given == {key: True if type(spec.default) is bool else spec.default}
+
+
+def test_numbers_of_numpy_are_numbers():
+    config = make_config({"layers": np.int64(2), "lr": np.float32(0.5), "inductive": np.True_,
+                          "dropout": np.array(0.25)})
+    held = config.layers, config.lr, config.inductive, config.dropout
+    assert held == (2, 0.5, True, 0.25)
+    assert [type(value) for value in held] == [int, float, bool, float]
+    with pytest.raises(ConfigError, match="a whole number"):
+        make_config({"layers": np.array([1, 2])})
 
 
 MISTAKES = [

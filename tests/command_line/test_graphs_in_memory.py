@@ -8,7 +8,7 @@ import scipy.sparse
 from graphs import random_graph
 from mpi4py import MPI
 
-from hpcgcn import Graph, train_model
+from hpcgcn import Graph, SparseRows, train_model
 from hpcgcn.errors import ConfigError, GraphError
 from hpcgcn.graph.in_memory import usable_graph, with_arrays
 
@@ -80,6 +80,19 @@ BAD = {
     "split of the graph run from": lambda g: replace(g, split=np.full(g.n_nodes, -1)),
     "split 0 has the code 7": lambda g: replace(g, split=np.full(g.n_nodes, 7)),
     "labels of the graph have NoneType": with_values("labels", None),
+    "n_classes of the graph is '3': expected a whole number": with_values("n_classes", "3"),
+    "n_classes of the graph is 3.0: expected a whole number": with_values("n_classes", 3.0),
+    "directed of the graph is 'no': expected True or False": with_values("directed", "no"),
+    "uuid of the graph is 5: expected a text": with_values("uuid", 5),
+    "source of the graph is None: expected a text": with_values("source", None),
+    "node_names are for 2 nodes": with_values("node_names", ["a", "b"]),
+    "node_names of the graph must be a list of texts": with_values("node_names", [0.5]),
+    "features of the graph hold complex128 values": lambda g: replace(
+        g, features=scipy.sparse.eye(g.n_nodes, dtype=complex)),
+    "indices of features of the graph hold <U1": with_values(
+        "features", SparseRows([0, 1], ["a"], None, 3)),
+    "sparse features have the column 99": lambda g: replace(
+        g, features=SparseRows(list(range(g.n_nodes + 1)), [99] * g.n_nodes, None, 8)),
 }
 
 
@@ -88,6 +101,21 @@ def test_what_cannot_be_used_is_refused_with_the_reason(words, losses, tmp_path)
     with pytest.raises(GraphError, match=words):
         losses(BAD[words](random_graph()))
     assert list(tmp_path.iterdir()) == [], "a refused graph leaves no run"
+
+
+def test_integers_of_numpy_and_lists_of_names_do(losses):
+    graph = random_graph()
+    given = replace(graph, n_classes=np.int64(graph.n_classes), directed=np.False_,
+                    node_names=[f"node {n}" for n in range(graph.n_nodes)])
+    assert losses(given) == losses(graph)
+
+
+def test_sparse_rows_of_lists_train_as_those_of_arrays(losses):
+    graph = random_graph()
+    rows = SparseRows(np.arange(graph.n_nodes + 1), np.arange(graph.n_nodes, dtype=np.int32) % 5,
+                      None, 5)
+    lists = SparseRows(rows.indptr.tolist(), rows.indices.tolist(), None, np.int64(5))
+    assert losses(replace(graph, features=lists)) == losses(replace(graph, features=rows))
 
 
 def test_a_directed_graph_may_have_edges_one_way(losses):
@@ -99,3 +127,8 @@ def test_what_is_no_graph_is_refused(source):
     with pytest.raises(ConfigError,
                        match="expected the path of a graph or partition file, or a Graph"):
         train_model(source, {}, MPI.COMM_SELF)
+
+
+def test_settings_that_are_no_settings_are_refused():
+    with pytest.raises(ConfigError, match="settings cannot be a str: expected a Config or"):
+        train_model(random_graph(), "run.toml", MPI.COMM_SELF)

@@ -133,6 +133,17 @@ def test_links_in_the_place_of_listed_files_are_not_followed(here):
     assert (here / "g.h5").read_bytes() == graph
 
 
+@pytest.mark.parametrize("stem", ["a\nb", "a\x1b[31mb", "a\udcffb"])
+def test_a_run_is_not_called_by_characters_that_a_terminal_obeys(here, capfd, stem):
+    """The name of the graph's file is not checked as a --name is, and becomes that of the run."""
+    os.rename("g.h5", f"{stem}.h5")
+    capfd.readouterr()
+    assert main(["train", f"{stem}.h5", *SHORT[:-2], "--epochs", "1"]) == 0
+    made = {name for name in os.listdir("runs") if name != "a"}
+    assert len(made) == 1 and all(name.isprintable() for name in made)
+    assert f"results: runs/{made.pop()}\n" in capfd.readouterr().out
+
+
 def test_a_link_under_the_name_of_a_temporary_file_is_not_followed(here):
     (here / "victim").write_text("mine\n")
     for name in (".config.toml.tmp", ".metrics.csv.tmp", ".summary.json.tmp", ".run.json.tmp"):

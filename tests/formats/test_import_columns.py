@@ -71,6 +71,15 @@ def test_text_names_the_flag_that_leaves_it_out(tmp_path, capsys):
     graph, _ = imported(tmp_path, capsys, nodes, "--skip-columns", "home town")
     assert graph.features.tolist() == [[1], [2], [3]]
     assert graph.extra["feature_names"] == ["x"]
+    assert "--label-column" not in message, "there is one already"
+
+
+def test_text_where_no_column_is_the_label_may_be_the_classes(tmp_path, capsys):
+    nodes = "id,kind,x\n0,cat,1\n1,dog,2\n2,cat,3\n"
+    message = refused(tmp_path, capsys, "csv", *tables(tmp_path, nodes))
+    assert "--skip-columns kind" in message and "--label-column NAME makes a column" in message
+    graph, _ = imported(tmp_path, capsys, nodes, "--label-column", "kind")
+    assert graph.extra["class_names"] == ["cat", "dog"] and graph.labels.tolist() == [0, 1, 0]
 
 
 def test_no_features_at_all(tmp_path, capsys):
