@@ -4,6 +4,8 @@
     python benchmarks/fuzz_inputs.py -n 2000 --kind graph --kind npz
     python benchmarks/fuzz_inputs.py --kind graph --case 17 --keep damaged      one case, its
                                                            traceback, and its files in `damaged`
+    python benchmarks/fuzz_inputs.py --repeat              the faults of the table again, with the
+                                                           code of today
 
 Sound files are made first. A case is a copy of one, damaged as the seed and its number say: bits
 and blocks of bytes, and what only one who knows the format can do, such as an HDF5 dataset of
@@ -38,9 +40,11 @@ EVERY = 1000                         # cases between two lines of a log
 def main() -> int:
     args = _arguments()
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-    from fuzz import kinds, pool, tables
+    from fuzz import kinds, pool, repeat, tables
 
     chosen = args.kind or list(kinds.KINDS)
+    if args.repeat:
+        chosen = sorted({fault["kind"] for fault in repeat.faults_of()[1]})
     unknown = [name for name in chosen if name not in kinds.KINDS]
     if unknown:
         sys.exit(f"fuzz_inputs: no kind {unknown[0]!r}; expected some of {', '.join(kinds.KINDS)}")
@@ -53,6 +57,8 @@ def main() -> int:
         pool.in_child(folder, make_sound_files, sound, chosen)
         if args.case is not None:
             return _one_case(args, sound, folder, chosen)
+        if args.repeat:
+            return 1 if repeat.repeat(sound, folder, args.workers) else 0
         cases = [(chosen[k % len(chosen)], k // len(chosen)) for k in range(args.n)]
         table = tables.Table(chosen)
         whole = _filled(table, pool.run_cases(cases, sound, folder, args.seed, args.workers),
@@ -158,6 +164,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--case", type=int, help="only this case of one kind, with its traceback")
     parser.add_argument("--keep", metavar="FOLDER",
                         help="with --case: write the damaged input here, a new folder")
+    parser.add_argument("--repeat", action="store_true",
+                        help="try the faults of results/fuzz-inputs.json again and write what "
+                        "came of it beneath its table")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)),
                         help="processes (one for each core)")
     parser.add_argument("--messages", action="store_true",

@@ -93,6 +93,6 @@ class Table:
                  "are the refusal without it, and the arrays that its loader hands over.")
         data = {"seed": seed, "seconds": seconds,
                 "kinds": {kind: dict(counter) for kind, counter in self.counts.items()},
-                "faults": [found[0].plain() for found in self.faults.values()]}
+                "faults": [one.plain() for found in self.faults.values() for one in found]}
         return write_results("fuzz-inputs", "Damaged inputs", command,
                              [words, markdown_table(self.header(), self.rows())], data)

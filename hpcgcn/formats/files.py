@@ -18,6 +18,9 @@ CHUNK_BYTES = 1 << 20
 MOST_LINE_BYTES = 64 << 20
 # What unpacks to more than this, and to so many times its packed size, is taken for an attack.
 LARGE_BYTES = 128 << 20
+# Of text less is large: lines of names are read one by one, and only a text that repeats itself
+# shrinks like that.
+LARGE_TEXT_BYTES = 4 << 20
 MOST_RATIO = 100
 _GZIP_MAGIC = b"\x1f\x8b"
 # all but tab and carriage return
@@ -25,12 +28,13 @@ CONTROL = re.compile("[\x00-\x08\x0a-\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029]")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-def unpacks_to_too_much(unpacked: int, packed: int) -> bool:
+def unpacks_to_too_much(unpacked: int, packed: int, large: int | None = None) -> bool:
     """Is this a file that is small on the disk and huge in memory?
 
     Tables and arrays of data are not.
     """
-    return unpacked > LARGE_BYTES and unpacked > MOST_RATIO * packed
+    return (unpacked > (LARGE_BYTES if large is None else large)
+            and unpacked > MOST_RATIO * packed)
 
 
 def bad(path, line: int | None, problem: str, expected: str) -> FileError:
@@ -93,9 +97,9 @@ class Lines:
             while data := self._read(stream):
                 self.done = raw.tell()
                 unpacked += len(data)
-                if unpacks_to_too_much(unpacked, self.size):
+                if unpacks_to_too_much(unpacked, self.done, LARGE_TEXT_BYTES):
                     raise bad(self.path, self.line,
-                              f"{self.size:,} bytes unpack to more than {unpacked:,}",
+                              f"{self.done:,} bytes unpack to {unpacked:,}",
                               f"at most {MOST_RATIO} times as much: if it is meant, unpack it "
                               "with gunzip first")
                 end = data.rfind(b"\n") + 1

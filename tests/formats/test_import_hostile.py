@@ -62,6 +62,15 @@ def test_files_of_noise_and_empty_files(tmp_path, capsys, format_name):
         file.write_bytes(whole)
 
 
+@pytest.mark.parametrize("text", [b"0,1\n", b"a,b\n"])
+def test_text_that_repeats_itself_for_megabytes(tmp_path, capsys, text):
+    """It is refused after the first of them: names are read line by line, for minutes."""
+    member = gzip.compress(text * (1 << 20), 9)
+    (tmp_path / "edges.csv.gz").write_bytes(member * 200)
+    assert os.path.getsize(tmp_path / "edges.csv.gz") < 2 << 20
+    assert "bytes unpack to" in refused(tmp_path, capsys, "csv", tmp_path / "edges.csv.gz")
+
+
 def test_gzip_cut_short_says_so(tmp_path, capsys):
     packed = gzip.compress("\n".join(f"{k},{k + 1}" for k in range(50_000)).encode())
     (tmp_path / "edges.csv.gz").write_bytes(packed[:len(packed) // 2])
