@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hpcgcn.formats.files import Lines, bad, decoded, key_line, read_json, text_lines
-from hpcgcn.formats.node_facts import NodeFacts, check_extent, sparse_rows
+from hpcgcn.formats.node_facts import NodeFacts, check_extent, check_texts, sparse_rows
 from hpcgcn.formats.rows import Table, is_whole, parse_integers
 from hpcgcn.graph.data import SparseRows
 
@@ -93,6 +93,7 @@ def read_json_lists(path: str) -> NodeFacts:
         n_again += len(given) - len(own)
         features += own
         rows += [row] * len(own)
+    check_texts(path, [*(ids or ()), *features])
     columns, n_columns, names = _feature_numbers(path, features)
     made = sparse_rows(path, len(lists), n_columns, np.array(rows, np.int64), columns, None)
     notes = [f"{n_again:,} features that a node lists twice count once"] if n_again else []

@@ -1,4 +1,4 @@
-"""Features: normalised as published set-ups do, or made from the graph where there are none."""
+"""Features, normalised as published set-ups do."""
 
 from __future__ import annotations
 
@@ -8,22 +8,7 @@ from hpcgcn.errors import ConfigError, GraphError
 from hpcgcn.files.datasets import pieces
 from hpcgcn.graph.data import SparseRows
 
-MADE = ("degree", "identity")
 NORMALISED = ("row", "standard")
-_LARGEST_DEGREE = 127      # more neighbours than this share the last column
-
-
-def make_features(kind: str, indptr: np.ndarray) -> SparseRows:
-    """identity: one column per node; degree: one column for each number of
-    in-neighbours."""
-    n_nodes = len(indptr) - 1
-    one_each = np.arange(n_nodes + 1, dtype=np.int64)
-    if kind == "identity":
-        return SparseRows(one_each, np.arange(n_nodes, dtype=np.int32), None, n_nodes)
-    if kind != "degree":
-        raise ConfigError(f"--make-features {kind}: expected one of {', '.join(MADE)}")
-    return SparseRows(one_each, np.minimum(np.diff(indptr), _LARGEST_DEGREE).astype(np.int32), None,
-                      _LARGEST_DEGREE + 1)
 
 
 def normalise(kind: str, features: np.ndarray | SparseRows,

@@ -14,12 +14,13 @@ import numpy as np
 from hpcgcn.errors import ConfigError, FileError, GraphError
 from hpcgcn.formats.draft import Draft
 from hpcgcn.formats.edges import RUN_KEYS, EdgeSpool
-from hpcgcn.formats.features import make_features, normalise
+from hpcgcn.formats.features import normalise
 from hpcgcn.formats.splits import SplitRule, make_splits
 from hpcgcn.graph.checks import edge_problems, validate_graph
 from hpcgcn.graph.components import largest_component
 from hpcgcn.graph.csr import entry_positions, index_dtype, take_indptr
 from hpcgcn.graph.data import TRAIN, Graph, SparseRows
+from hpcgcn.graph.made_features import make_features
 
 _DENSE_SHARE = 0.2         # of sparse features
 _NODES_PER_EDGE = 100      # more nodes per edge than this: an error in the ids

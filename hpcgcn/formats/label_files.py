@@ -12,7 +12,7 @@ from hpcgcn.formats.columns import NO_COLUMNS, id_column, likely_label
 from hpcgcn.formats.draft import ReadOptions, checked_labels
 from hpcgcn.formats.feature_files import TABLES
 from hpcgcn.formats.files import bad, key_line, read_json
-from hpcgcn.formats.node_facts import NodeFacts
+from hpcgcn.formats.node_facts import NodeFacts, check_texts
 from hpcgcn.formats.nodes import class_numbers, read_nodes
 from hpcgcn.formats.parquet import table_of
 from hpcgcn.formats.rows import Table, is_number
@@ -39,8 +39,12 @@ def read_labels(path: str, options: ReadOptions) -> NodeFacts:
 
 def _from_array(path: str, labels: np.ndarray) -> NodeFacts:
     if labels.ndim == 1 and labels.dtype.kind in "SU":
-        return _from_words(path, [str(word.decode("utf-8", "replace") if isinstance(word, bytes)
-                                      else word) for word in labels.tolist()])
+        try:
+            words = [word.decode() if isinstance(word, bytes) else word for word in labels.tolist()]
+        except (SystemError, ValueError):        # code points beyond Unicode, bytes of no text
+            raise FileError(f"{path}: some labels are no text; expected text in UTF-8, or "
+                            "numbers") from None
+        return _from_words(path, words)
     if labels.ndim == 0 or not len(labels):
         raise FileError(f"{path}: labels have the shape {labels.shape}; expected one per node")
     try:
@@ -63,6 +67,7 @@ def _from_archive(path: str) -> NodeFacts:
 
 def _from_words(path: str, words: list[str], ids: list[str] | None = None,
                 lines: list[int] | None = None) -> NodeFacts:
+    check_texts(path, [*words, *(ids or ())])
     labels, n_classes, names = class_numbers(path, lines or [0] * len(words), words)
     return NodeFacts(path, len(words), ids, lines, labels=labels, n_classes=n_classes,
                      extra={"class_names": names} if names else {})

@@ -10,7 +10,7 @@ import numpy as np
 
 from hpcgcn.errors import ConfigError, FileError
 from hpcgcn.formats.draft import Draft
-from hpcgcn.formats.files import bad
+from hpcgcn.formats.files import CONTROL, bad
 from hpcgcn.formats.rows import is_whole
 from hpcgcn.graph.data import SparseRows
 
@@ -37,6 +37,19 @@ class NodeFacts:
     def line(self, row: int) -> int | None:
         """The line of a row, where the file has lines."""
         return self.lines[row] if self.lines else None
+
+
+def check_texts(path, texts: list[str]):
+    """Refuse ids and names that cannot be a line of text, shown on a terminal."""
+    for text in texts:
+        if not text.isprintable() and (CONTROL.search(text) or "\r" in text or _has_no_bytes(text)):
+            raise bad(path, None, f"the text {text[:40]!r}",
+                      "text in UTF-8 without line feeds and control characters")
+
+
+def _has_no_bytes(text: str) -> bool:
+    """Half a surrogate pair cannot be written anywhere."""
+    return text.encode("utf-8", "replace") != text.encode("utf-8", "surrogatepass")
 
 
 def check_extent(path, n_rows: int, n_columns: int, n_values: int):

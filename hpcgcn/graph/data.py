@@ -88,6 +88,77 @@ class Graph:
         """May a node have several classes?"""
         return self.labels.ndim == 2
 
+    # -- from objects of other packages, checked, and back ----------------------------------------
+    @classmethod
+    def from_numpy(cls, sources, targets, features=None, labels=None, split=None, *, n_nodes=None,
+                   edge_weights=None, undirected=False, node_names=None) -> Graph:
+        """Edges source -> target between node numbers; see graph_of_edges for the rest."""
+        from hpcgcn.graph.convert import graph_of_edges
+        return graph_of_edges(sources, targets, features, labels, split, n_nodes=n_nodes,
+                              edge_weights=edge_weights, undirected=undirected,
+                              node_names=node_names)
+
+    @classmethod
+    def from_scipy(cls, adjacency, features=None, labels=None, split=None, *, weights=True,
+                   undirected=False) -> Graph:
+        """A sparse adjacency: entry [u, v] is the weight of the edge from u to v."""
+        from hpcgcn.graph.convert_objects import from_scipy
+        return from_scipy(adjacency, features, labels, split, weights, undirected)
+
+    @classmethod
+    def from_pandas(cls, edges, nodes=None, *, source="source", target="target", weight="weight",
+                    id="id", label="label", split="split", features=None,
+                    undirected=False) -> Graph:
+        """A table of edges and one of nodes; features: names of columns (None: all others)."""
+        from hpcgcn.graph.convert_objects import from_pandas
+        return from_pandas(edges, nodes, {"source": source, "target": target, "weight": weight,
+                                          "id": id, "label": label, "split": split}, features,
+                           undirected)
+
+    @classmethod
+    def from_networkx(cls, graph, *, features="x", label="label", split="split",
+                      weight="weight") -> Graph:
+        """A graph of networkx, with these attributes of nodes and edges."""
+        from hpcgcn.graph.convert_objects import from_networkx
+        return from_networkx(graph, features, label, split, weight)
+
+    @classmethod
+    def from_pyg(cls, data) -> Graph:
+        """PyG's Data: edge_index, x, y, masks, edge_weight."""
+        from hpcgcn.graph.convert_objects import from_pyg
+        return from_pyg(data)
+
+    @classmethod
+    def from_dgl(cls, graph) -> Graph:
+        """DGL's graph: feat, label and masks of nodes, w or weight of edges."""
+        from hpcgcn.graph.convert_objects import from_dgl
+        return from_dgl(graph)
+
+    def to_scipy(self):
+        """The adjacency as SciPy's csr_matrix: entry [u, v] is the edge from u to v."""
+        from hpcgcn.graph.convert_objects import to_scipy
+        return to_scipy(self)
+
+    def to_pandas(self):
+        """(edges, nodes), two tables of pandas."""
+        from hpcgcn.graph.convert_objects import to_pandas
+        return to_pandas(self)
+
+    def to_networkx(self):
+        """A graph of networkx."""
+        from hpcgcn.graph.convert_objects import to_networkx
+        return to_networkx(self)
+
+    def to_pyg(self):
+        """PyG's Data."""
+        from hpcgcn.graph.convert_objects import to_pyg
+        return to_pyg(self)
+
+    def to_dgl(self):
+        """DGL's graph."""
+        from hpcgcn.graph.convert_objects import to_dgl
+        return to_dgl(self)
+
 
 @dataclass
 class Part:

@@ -11,13 +11,14 @@ from refusals import refused, sound
 
 from hpcgcn.cli import main
 from hpcgcn.errors import ConfigError, GraphError
-from hpcgcn.formats.features import make_features, normalise
+from hpcgcn.formats.features import normalise
 from hpcgcn.formats.progress import ProgressBar
 from hpcgcn.formats.rows import parse_integers
 from hpcgcn.formats.splits import make_splits, parse_split
 from hpcgcn.graph.components import components, largest_component
 from hpcgcn.graph.csr import csr_from_edges
 from hpcgcn.graph.data import SparseRows
+from hpcgcn.graph.made_features import make_features
 from hpcgcn.graph.store import header, read_graph
 
 

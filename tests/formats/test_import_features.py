@@ -294,6 +294,10 @@ BAD_LABELS = {
     "wide.csv": (lambda path: path.write_text("0,1,2\n" * N), "without a header"),
     "y.json": (lambda path: path.write_text('{"0": 1.5}'), "'1.5'"),
     "uneven.json": (lambda path: path.write_text('{"0": [1], "1": [0, 1]}'), "0 and 1"),
+    "control.json": (lambda path: path.write_text('{"0": "\\u001b[2J", "1": "a"}'), "control"),
+    "half.json": (lambda path: path.write_text('{"0": "\\ud800", "1": "a"}'), "UTF-8"),
+    "strange.npy": (lambda path: np.save(path, np.full(N, 2 ** 31 - 1, np.int32).view("U1")),
+                    "no text"),
     "large.json": (lambda path: path.write_text('{"0": 123456789}'), "123456789"),
     "y.xyz": (lambda path: path.write_text("1"), "ends with"),
 }
