@@ -131,22 +131,93 @@ __device__ inline void load_dv(const float *dout, const float *out, float scale,
     for (int i = 0; i < 8; i++) dv[i] = o[i] != 0.0f ? dv[i] * scale : 0.0f;
 }
 
-// dy from dout; dy may be dout. The column sums (dgamma, dbeta if NORM; dbias if with_bias) go to `partials`: each row
-// of threads owns a strip of `slots * width` sums, in shared memory where it fits (then one strip a block is written),
-// else in `partials` itself (one strip a row of threads). A thread always meets the same columns, so strips need no
-// barrier before the end.
+// The column sums of the backward pass go to `partials`, a strip of `slots * width` a block: dgamma, dbeta (if NORM),
+// dbias (if with_bias). A row of threads puts its own sums into a strip of shared memory first, in which neighbouring
+// lanes write neighbouring words: sum i of the eight columns of lane l is at i * lanes + l. Ends with the sums of all
+// rows of threads, in their order.
+__device__ inline void add_strips(const float *strips, int rows, int slots, int lanes, int width, float *partials) {
+    __syncthreads();
+    const int threads = blockDim.x * blockDim.y, thread = threadIdx.y * blockDim.x + threadIdx.x;
+    for (int i = thread; i < slots * width; i += threads) {
+        const int slot = i / width, column = i - slot * width;
+        const int place = (slot * 8 + column % 8) * lanes + column / 8;
+        float sum = 0.0f;
+        for (int k = 0; k < rows; k++) sum += strips[k * slots * 8 * lanes + place];
+        partials[(long long)blockIdx.x * slots * width + i] = sum;
+    }
+}
+
+// dy from dout; dy may be dout. Rows of up to 256 columns, which the lanes cover at once: every array is read once, and
+// a thread keeps the sums of its eight columns in registers until the end.
 template <bool ALIGNED, bool NORM>
 __global__ void epilogue_backward(const float *dout, const float *out, float *dy, float scale, const float *gamma,
-                                  const float *xhat, const float *rstd, float *partials, int sums_in_shared,
-                                  int with_bias, long long n, int width) {
+                                  const float *xhat, const float *rstd, float *partials, int with_bias, long long n,
+                                  int width) {
     extern __shared__ float dynamic_shared[];
-    const int lanes = blockDim.x, step = lanes * 8, rows = blockDim.y;
-    const int slots = (NORM ? 2 : 0) + with_bias, strip = slots * width;
-    float *block_sums = sums_in_shared ? dynamic_shared : partials + (long long)blockIdx.x * rows * strip;
-    float *sums = block_sums + (long long)threadIdx.y * strip;
+    const int lanes = blockDim.x, rows = blockDim.y, c = threadIdx.x * 8;
+    float gamma_sum[8] = {}, beta_sum[8] = {}, bias_sum[8] = {}, g[8] = {};
+    if (NORM && c < width) load<ALIGNED>(gamma, c, width, g);
+    for (long long first = (long long)blockIdx.x * rows; first < n; first += (long long)gridDim.x * rows) {
+        const long long row = first + threadIdx.y, at = row * width;
+        const bool live = row < n && c < width;           // others stay for the shuffles, with zeros
+        float dv[8] = {}, h[8] = {}, d[8];
+        if (live) {
+            load_dv<ALIGNED>(dout + at, out + at, scale, c, width, dv);
+            if (NORM) load<ALIGNED>(xhat + at, c, width, h);
+        }
+        if (NORM) {
+            float mean1 = 0.0f, mean2 = 0.0f;
+#pragma unroll
+            for (int i = 0; i < 8; i++) mean1 += dv[i] * g[i], mean2 += dv[i] * g[i] * h[i];
+            mean1 = lane_sum(mean1, lanes) / (float)width;
+            mean2 = lane_sum(mean2, lanes) / (float)width;
+            const float my_rstd = row < n ? rstd[row] : 0.0f;
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                d[i] = my_rstd * (dv[i] * g[i] - mean1 - h[i] * mean2);
+                gamma_sum[i] += dv[i] * h[i], beta_sum[i] += dv[i];
+            }
+        } else {
+#pragma unroll
+            for (int i = 0; i < 8; i++) d[i] = dv[i];
+        }
+        if (live) store<ALIGNED>(dy + at, c, width, d);
+#pragma unroll
+        for (int i = 0; i < 8; i++) bias_sum[i] += d[i];
+    }
+    const int slots = (NORM ? 2 : 0) + with_bias;
+    float *mine = dynamic_shared + threadIdx.y * slots * 8 * lanes + threadIdx.x;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        if (NORM) mine[i * lanes] = gamma_sum[i], mine[(8 + i) * lanes] = beta_sum[i];
+        if (with_bias) mine[((NORM ? 16 : 0) + i) * lanes] = bias_sum[i];
+    }
+    add_strips(dynamic_shared, rows, slots, lanes, width, partials);
+}
+
+// The same for wider rows: two passes over a row, the second of which finds it in the cache, and sums in memory: in
+// strips of shared memory as above (lanes: as many as it takes to cover the width) or, where these do not fit, a strip
+// of `partials` for each row of threads. A thread always meets the same columns, so strips need no barrier before the
+// end.
+template <bool ALIGNED, bool NORM, bool SHARED>
+__global__ void epilogue_backward_wide(const float *dout, const float *out, float *dy, float scale,
+                                       const float *gamma, const float *xhat, const float *rstd, float *partials,
+                                       int with_bias, long long n, int width) {
+    extern __shared__ float dynamic_shared[];
+    const int lanes = blockDim.x, step = lanes * 8, rows = blockDim.y, cover = (width + 7) / 8;
+    const int slots = (NORM ? 2 : 0) + with_bias;
+    float *shared_sums = dynamic_shared + threadIdx.y * slots * 8 * cover;
+    float *global_sums = partials + ((long long)blockIdx.x * rows + threadIdx.y) * slots * width;
+    const auto add = [&](int slot, int c, int i, float value) {
+        if (SHARED) shared_sums[(slot * 8 + i) * cover + c / 8] += value;
+        else if (c + i < width) global_sums[slot * width + c + i] += value;
+    };
     for (int c = threadIdx.x * 8; c < width; c += step)
-        for (int i = c; i < min(c + 8, width); i++)
-            for (int slot = 0; slot < slots; slot++) sums[slot * width + i] = 0.0f;
+        for (int i = 0; i < 8; i++)
+            for (int slot = 0; slot < slots; slot++) {
+                if (SHARED) shared_sums[(slot * 8 + i) * cover + c / 8] = 0.0f;
+                else if (c + i < width) global_sums[slot * width + c + i] = 0.0f;
+            }
 
     for (long long first = (long long)blockIdx.x * rows; first < n; first += (long long)gridDim.x * rows) {
         const long long row = first + threadIdx.y;
@@ -176,7 +247,8 @@ __global__ void epilogue_backward(const float *dout, const float *out, float *dy
 #pragma unroll
                 for (int i = 0; i < 8; i++) {
                     d[i] = my_rstd * (dv[i] * g[i] - mean1 - h[i] * mean2);
-                    if (c + i < width) sums[c + i] += dv[i] * h[i], sums[width + c + i] += dv[i];
+                    add(0, c, i, dv[i] * h[i]);
+                    add(1, c, i, dv[i]);
                 }
             } else {
 #pragma unroll
@@ -185,17 +257,9 @@ __global__ void epilogue_backward(const float *dout, const float *out, float *dy
             store<ALIGNED>(dy + at, c, width, d);
             if (with_bias) {
 #pragma unroll
-                for (int i = 0; i < 8; i++)
-                    if (c + i < width) sums[(slots - 1) * width + c + i] += d[i];
+                for (int i = 0; i < 8; i++) add(slots - 1, c, i, d[i]);
             }
         }
     }
-    if (!sums_in_shared) return;
-    __syncthreads();
-    const int threads = lanes * rows, thread = threadIdx.y * lanes + threadIdx.x;
-    for (int i = thread; i < strip; i += threads) {
-        float sum = 0.0f;
-        for (int k = 0; k < rows; k++) sum += block_sums[(long long)k * strip + i];
-        partials[(long long)blockIdx.x * strip + i] = sum;
-    }
+    if (SHARED) add_strips(dynamic_shared, rows, slots, cover, width, partials);
 }

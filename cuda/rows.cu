@@ -1,4 +1,5 @@
-// Moving rows: gather, scatter-add, subsets of columns. Blocks of (lanes, rows), four columns per thread.
+// Moving rows: gather, scatter-add, subsets of columns. Blocks of (lanes, rows); four neighbouring columns per thread
+// where they are one vector (ALIGNED), else one, so that a request of a warp touches each sector once.
 #include "common.cuh"
 
 __device__ inline long long row_of_thread() { return (long long)blockIdx.x * blockDim.y + threadIdx.y; }
@@ -9,6 +10,10 @@ __global__ void gather_rows(const float *x, const int *index, Out *out, long lon
     const long long row = row_of_thread();
     if (row >= n) return;
     const float *source = x + (long long)index[row] * width;
+    if (!ALIGNED) {
+        for (int c = threadIdx.x; c < width; c += blockDim.x) out[row * width + c] = narrow<Out>(source[c]);
+        return;
+    }
     for (int c = threadIdx.x * 4; c < width; c += blockDim.x * 4) {
         float v[4];
         load<ALIGNED>(source, c, width, v);
@@ -22,6 +27,10 @@ __global__ void scatter_add_rows(const X *x, const int *index, float *out, long 
     const long long row = row_of_thread();
     if (row >= n) return;
     float *target = out + (long long)index[row] * width;
+    if (!ALIGNED) {
+        for (int c = threadIdx.x; c < width; c += blockDim.x) target[c] += widen(x[row * width + c]);
+        return;
+    }
     for (int c = threadIdx.x * 4; c < width; c += blockDim.x * 4) {
         float v[4], old[4];
         load<ALIGNED>(x + row * width, c, width, v);
@@ -54,6 +63,13 @@ __global__ void unpack_columns(const float *x, const int *inverse, float *out, f
                                int n_chosen) {
     const long long row = row_of_thread();
     if (row >= n) return;
+    if (!ALIGNED) {
+        for (int c = threadIdx.x; c < width; c += blockDim.x) {
+            const int k = inverse[c];
+            out[row * width + c] = k >= 0 ? x[row * n_chosen + k] * scale : 0.0f;
+        }
+        return;
+    }
     for (int c = threadIdx.x * 4; c < width; c += blockDim.x * 4) {
         float v[4];
 #pragma unroll

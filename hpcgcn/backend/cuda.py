@@ -15,9 +15,11 @@ from hpcgcn.backend import cuda_aware, cuda_device, cuda_sparse
 from hpcgcn.backend.base import Backend
 from hpcgcn.backend.cuda_arguments import (
     DeviceSum,
+    backward_kernel,
     backward_shape,
     dropout_arguments,
     key_arguments,
+    moved_shape,
     vectors,
 )
 from hpcgcn.backend.cuda_attention import CudaAttention
@@ -60,6 +62,8 @@ class CudaBackend(CudaAttention, Backend):
         self.device = local_rank % runtime.getDeviceCount()
         self.cupy.cuda.Device(self.device).use()
         self.properties = runtime.getDeviceProperties(self.device)
+        # what stays in the L2 cache while indices and sums pass through it
+        self.cache_bytes = 0.7 * self.properties["l2CacheSize"]
         self.compute = self.cupy.cuda.Stream(non_blocking=True)
         self.communication = self.cupy.cuda.Stream(non_blocking=True)
         self.compute.use()
@@ -273,14 +277,18 @@ class CudaBackend(CudaAttention, Backend):
     def gather_rows(self, x, index, out):
         n, width = out.shape
         if out.size:
-            self.launch(f"gather_rows<{C_NAMES[out.dtype]}, {vectors(width, x, out)}>",
-                        *row_shape(n, width, 4), (x, index, out, np.int64(n), np.int32(width)))
+            vector = vectors(width, x, out)
+            self.launch(f"gather_rows<{C_NAMES[out.dtype]}, {vector}>",
+                        *moved_shape(n, width, vector),
+                        (x, index, out, np.int64(n), np.int32(width)))
 
     def scatter_add_rows(self, x, index, out):
         n, width = x.shape
         if x.size:
-            self.launch(f"scatter_add_rows<{C_NAMES[x.dtype]}, {vectors(width, x, out)}>",
-                        *row_shape(n, width, 4), (x, index, out, np.int64(n), np.int32(width)))
+            vector = vectors(width, x, out)
+            self.launch(f"scatter_add_rows<{C_NAMES[x.dtype]}, {vector}>",
+                        *moved_shape(n, width, vector),
+                        (x, index, out, np.int64(n), np.int32(width)))
 
     def convert(self, x, out):
         if x.dtype == out.dtype:
@@ -304,7 +312,8 @@ class CudaBackend(CudaAttention, Backend):
             inverse = self.scratch((width,), np.int32)
             self.launch("invert_columns", (1,), (BLOCK,),
                         (columns, np.int32(len(columns)), inverse, np.int32(width)))
-            self.launch(f"unpack_columns<{vectors(width, out)}>", *row_shape(n, width, 4),
+            vector = vectors(width, out)
+            self.launch(f"unpack_columns<{vector}>", *moved_shape(n, width, vector),
                         (x, inverse, out, np.float32(scale), np.int64(n), np.int32(width),
                          np.int32(len(columns))))
 
@@ -339,17 +348,17 @@ class CudaBackend(CudaAttention, Backend):
             return
         sums = [a
                 for a in ((dgamma, dbeta) if gamma is not None else ()) + (dbias,) if a is not None]
-        lanes, rows, in_shared = backward_shape(width, len(sums))
+        lanes, rows, shared_bytes = backward_shape(width, len(sums))
         parts = min(blocks(n, rows), MAX_PARTS)
-        strips = parts if in_shared else parts * rows
+        fits = bool(shared_bytes) or not sums
+        strips = parts if fits else parts * rows             # of a block, or a row of threads
         partials = self.scratch((strips, len(sums) * width), np.float32)
-        pointers = [NULL if a is None else a for a in (gamma, xhat, rstd)]
-        self.launch(f"epilogue_backward<{vectors(width, dout, out, dy, gamma, xhat)}, "
-                    f"{boolean(gamma is not None)}>",
-                    (parts,), (lanes, rows),
-                    (dout, out, dy, np.float32(scale), *pointers, partials, np.int32(in_shared),
+        name = backward_kernel(width, gamma is not None, fits, dout, out, dy, gamma, xhat)
+        self.launch(name, (parts,), (lanes, rows),
+                    (dout, out, dy, np.float32(scale),
+                     *(NULL if a is None else a for a in (gamma, xhat, rstd)), partials,
                      np.int32(dbias is not None), np.int64(n), np.int32(width)),
-                    shared_mem=rows * len(sums) * width * 4 if in_shared else 0)
+                    shared_mem=shared_bytes)
         for slot, target in enumerate(sums):
             self._column_sums(partials, strips, len(sums) * width, slot * width, width, target, 1,
                               accumulate=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from hpcgcn import philox
-from hpcgcn.backend.cuda_kernels import BLOCK, aligned, boolean, lanes_for
+from hpcgcn.backend.cuda_kernels import BLOCK, aligned, blocks, boolean, lanes_for, row_shape
 
 SHARED_BYTES = 49152              # what every device gives a block without asking
+MAX_LANES = 32                    # threads that share a row
 
 
 class DeviceSum:
@@ -36,10 +37,24 @@ def vectors(width: int, *arrays) -> str:
     return boolean(width % 4 == 0 and aligned(*arrays))
 
 
-def backward_shape(width: int, n_sums: int) -> tuple[int, int, bool]:
-    """Threads per row, rows per block, and whether their column sums fit in shared memory."""
+def moved_shape(n: int, width: int, vector: str) -> tuple[tuple[int], tuple[int, int]]:
+    """Grid and block of a kernel that moves rows: four columns per thread if they are a vector."""
+    return row_shape(n, width, 4 if vector == "true" else 1)
+
+
+def backward_shape(width: int, n_sums: int) -> tuple[int, int, int]:
+    """Threads per row, rows per block, and bytes of shared memory for their column sums; 0: they do
+    not fit."""
     lanes = lanes_for(width, 8)
-    rows = BLOCK // lanes
-    while rows * lanes > 32 and rows * n_sums * width * 4 > SHARED_BYTES:
+    rows, row_bytes = BLOCK // lanes, n_sums * blocks(width, 8) * 8 * 4
+    row_bytes = max(row_bytes, n_sums * lanes * 8 * 4)           # lanes are a power of two
+    while rows * lanes > 32 and rows * row_bytes > SHARED_BYTES:
         rows //= 2
-    return lanes, rows, rows * n_sums * width * 4 <= SHARED_BYTES
+    return lanes, rows, rows * row_bytes if rows * row_bytes <= SHARED_BYTES else 0
+
+
+def backward_kernel(width: int, norm: bool, fits: bool, *arrays) -> str:
+    """Which kernel of the backward pass: sums in registers as far as the lanes cover a row."""
+    flags = f"{vectors(width, *arrays)}, {boolean(norm)}"
+    return (f"epilogue_backward<{flags}>" if width <= 8 * MAX_LANES
+            else f"epilogue_backward_wide<{flags}, {boolean(fits)}>")

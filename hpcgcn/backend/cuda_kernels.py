@@ -44,7 +44,8 @@ MODULES = (
     ("loss.cu", ("softmax_cross_entropy", "sigmoid_cross_entropy")),
     ("epilogue.cu", ("random_bits", *_combinations("dropout<{}>", BOOLS),
                      *_combinations("epilogue_forward<{}>", BOOLS),
-                     *_combinations("epilogue_backward<{}, {}>", BOOLS, BOOLS))),
+                     *_combinations("epilogue_backward<{}, {}>", BOOLS, BOOLS),
+                     *_combinations("epilogue_backward_wide<{}, {}, {}>", BOOLS, BOOLS, BOOLS))),
     ("quantise.cu", (*_combinations("quantise<{}, {}>", (1, 2, 4, 8), BOOLS),
                      *_combinations("dequantise<{}, {}>", (1, 2, 4, 8), BOOLS))),
 )

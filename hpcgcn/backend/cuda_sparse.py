@@ -18,6 +18,7 @@ from hpcgcn.backend.cuda_kernels import NULL, blocks, lanes_for
 
 SHORT_ROW = 16                    # entries up to which a row does not get a warp of its own
 SEGMENT = 512                     # entries that one warp adds; longer rows are cut
+NARROW_TILE = 32                  # columns: whole sectors of 32 bytes also in 16-bit storage
 
 
 class RowLists:
@@ -139,6 +140,20 @@ class Structures:
         return known
 
 
+def lanes_of_tile(width: int, vector: int, column_bytes: int, cache_bytes: float) -> int:
+    """Threads that share a row, and so the columns of a tile: all tiles are done one after the
+    other, over all rows.
+
+    Narrow tiles where the rows of x would leave the cache between their uses, and with 32 columns
+    do not: the indices are read several times then, each row of x comes from memory once.
+    """
+    lanes = max(4, lanes_for(width, vector))
+    narrow = max(1, NARROW_TILE // vector)
+    tile_bytes = min(width, lanes * vector) * column_bytes
+    return narrow if narrow < lanes and tile_bytes > cache_bytes >= NARROW_TILE * column_bytes \
+        else lanes
+
+
 def multiply(backend, structure: Structure, scales, x, out, rows, accumulate, mask=None,
              mask_scale=1.0):
     """out[rows] = (or +=) A[rows] @ x with `scales` = (weights, row_scale, column_scale) of the
@@ -147,7 +162,7 @@ def multiply(backend, structure: Structure, scales, x, out, rows, accumulate, ma
     lists = structure.lists(skip_empty=accumulate)
     short, items, hubs = lists.cut(*rows)
     vector = 4 if width % 4 == 0 and cuda_kernels.aligned(x, mask, out) else 1
-    lanes = max(4, lanes_for(width, vector))
+    lanes = lanes_of_tile(width, vector, x.shape[0] * x.itemsize, backend.cache_bytes)
     tiles = blocks(width, lanes * vector)
     kind = f"<{cuda_kernels.C_NAMES[x.dtype]}, {vector}, {lanes}>"
     weights, row_scale, column_scale = (NULL if a is None else a for a in scales)

@@ -62,15 +62,16 @@ def test_columns_are_unpacked_where_they_belong(backend):
         np.testing.assert_array_equal(backend.to_host(out), expected)
 
 
-def test_sums_of_the_backward_pass(backend):
+@pytest.mark.parametrize("width", [40, 260])             # sums in registers, and in strips
+def test_sums_of_the_backward_pass(backend, width):
     oracle = ReferenceBackend(np.float32)
     for seed in range(2):
-        dout, out, xhat = (numbers(70, 40, seed=3 * seed + k) for k in range(3))
-        gamma, rstd = numbers(40, seed=seed), np.abs(numbers(70, seed=seed))
-        expected = [np.zeros(40, np.float32) for _ in range(3)]
+        dout, out, xhat = (numbers(70, width, seed=3 * seed + k) for k in range(3))
+        gamma, rstd = numbers(width, seed=seed), np.abs(numbers(70, seed=seed))
+        expected = [np.zeros(width, np.float32) for _ in range(3)]
         dy = np.empty_like(dout)
         oracle.epilogue_backward(dout, out, dy, 1.5, gamma, xhat, rstd, *expected)
-        sums = [backend.zeros((40,)) for _ in range(3)]
+        sums = [backend.zeros((width,)) for _ in range(3)]
         on_device = [backend.from_host(a) for a in (dout, out, np.empty_like(dout))]
         backend.epilogue_backward(*on_device, 1.5,
                                   *(backend.from_host(a) for a in (gamma, xhat, rstd)), *sums)

@@ -117,6 +117,15 @@ def codecs(device):
 
 def fused(device):
     ids = np.arange(ROWS, dtype=np.int64)
+    for width in (16, 13, 260, 4800, 4801):       # sums in registers, shared and global memory
+        arrays = [numbers(ROWS, width, seed=k) for k in range(3)]
+        device.same("epilogue_backward", (*arrays, 1.5, numbers(width),
+                                          numbers(ROWS, width, seed=4), np.abs(numbers(ROWS)),
+                                          *np.zeros((3, width), np.float32)), tolerance=1e-3)
+    for width in (16, 13, 260, 14000, 14001):
+        arrays = [numbers(ROWS, width, seed=k) for k in range(3)]
+        device.same("epilogue_backward", (*arrays, 1.5, None, None, None, None, None,
+                                          np.zeros(width, np.float32)))
     for width in (16, 13):
         shape = ROWS, width
         dropped, out = np.zeros(shape, np.float32), device.put(np.zeros(shape, np.float32))
@@ -126,11 +135,6 @@ def fused(device):
         vectors = [numbers(width, seed=k) for k in range(3)]
         device.same("epilogue_forward", (numbers(*shape), np.zeros(shape, np.float32), *vectors,
                                          np.zeros(shape, np.float32), np.zeros(ROWS, np.float32)))
-        arrays = [numbers(*shape, seed=k) for k in range(3)]
-        device.same("epilogue_backward", (*arrays, 1.5, numbers(width), numbers(*shape, seed=4),
-                                          np.abs(numbers(ROWS)), *np.zeros((3, width), np.float32)))
-        device.same("epilogue_backward", (*arrays, 1.5, None, None, None, None, None,
-                                          np.zeros(width, np.float32)))
     bits = device.backend.empty((ROWS, 13), np.uint16)
     device.backend.random_bits(KEY, device.put(ids), bits)
     expected = np.empty((ROWS, 13), np.uint16)

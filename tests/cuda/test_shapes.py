@@ -106,3 +106,32 @@ def test_the_backward_pass_of_wide_rows(backend, order, width):
     np.testing.assert_allclose(backend.to_host(device_dy), dy, rtol=1e-3, atol=1e-4)
     for got, want in zip(sums, expected):
         np.testing.assert_allclose(backend.to_host(got), want, rtol=1e-3, atol=1e-3)
+
+
+def test_tiles_are_narrow_where_x_then_stays_in_the_cache():
+    cache, lanes_of = 0.7 * (40 << 20), cuda_sparse.lanes_of_tile
+    for n_rows, lanes in ((50_000, 32), (60_000, 8), (220_000, 8), (240_000, 32)):
+        assert lanes_of(128, 4, 4 * n_rows, cache) == lanes, n_rows
+    assert lanes_of(128, 4, 2 * 60_000, cache) == 32         # 16-bit storage: twice the rows
+    assert lanes_of(128, 1, 4 * 60_000, cache) == 32         # scalar tiles are narrow already
+    assert lanes_of(16, 4, 4 * 10_000_000, cache) == 4
+
+
+@pytest.mark.parametrize("width", [128, 72])
+def test_narrow_tiles_give_the_same_product(backend, order, width):
+    """Rows of every kind, with a cache that holds 32 columns of x and not more."""
+    degrees = np.array([0, 3, 16, 17, 40, 700] * 3)
+    indptr = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
+    indices = np.random.default_rng(0).integers(0, 50, indptr[-1]).astype(np.int32)
+    x, expected = numbers(50, width), np.zeros((18, width), np.float32)
+    ORACLE.spmm(ORACLE.csr(indptr, indices, 50), x, expected)
+    launched, launch = [], backend.launch
+    backend.launch = lambda name, *rest, **more: (launched.append(name),
+                                                  launch(name, *rest, **more))
+    for cache, lanes in ((1e9, 32), (4 * 50 * 40, 8)):
+        backend.cache_bytes = cache
+        out = backend.zeros((18, width))
+        backend.spmm(backend.csr(indptr, indices, 50), backend.from_host(x), out)
+        np.testing.assert_allclose(backend.to_host(out), expected, rtol=1e-4, atol=1e-4)
+        assert f"spmm_long<float, 4, {lanes}>" in launched
+        launched.clear()

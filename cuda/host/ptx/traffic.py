@@ -9,7 +9,7 @@ served for half or a quarter of the lanes at a time.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -30,6 +30,8 @@ class Traffic:
     shared_requests: int = 0
     shared_wavefronts: int = 0
     generic_requests: int = 0
+    loaded: set[int] = field(default_factory=set)    # numbers of all sectors that were read
+    stored: set[int] = field(default_factory=set)
 
 
 class Counter:
@@ -54,6 +56,7 @@ class Counter:
             return
         first = address.astype(np.int64) // SECTOR               # an aligned access fills one
         sectors = len(np.unique(np.stack([warp, first]), axis=1).T)
+        (traffic.stored if writes else traffic.loaded).update(np.unique(first).tolist())
         kind = "store" if writes else "load"
         for what, amount in (("requests", requests), ("sectors", sectors),
                              ("bytes", len(lanes) * size)):

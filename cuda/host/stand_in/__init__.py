@@ -36,7 +36,7 @@ def _properties(device: int) -> dict:
     architecture = settings.architecture() or 70
     return {"name": b"stand-in (no GPU: kernels run on the CPU)", "uuid": uuid,
             "major": architecture // 10, "minor": architecture % 10,
-            "totalGlobalMem": settings.memory_limit()}
+            "totalGlobalMem": settings.memory_limit(), "l2CacheSize": 40 << 20}
 
 
 def get_default_memory_pool():
