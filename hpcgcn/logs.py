@@ -61,13 +61,18 @@ class ConsoleHandler(logging.Handler):
     format_name = "text"                 # or json
 
     def emit(self, record: logging.LogRecord):
-        """Write one message; a reader who has gone away (`| head`) must not end the run."""
-        shown = record.name == progress.name
+        """Write one message; neither a reader who has gone away (`| head`) nor a full disk may
+        end the run."""
+        name = "stdout" if record.name == progress.name else "stderr"
         try:
             status.clear()
-            print(self._line(record), file=sys.stdout if shown else sys.stderr, flush=True)
+            print(self._line(record), file=getattr(sys, name), flush=True)
         except BrokenPipeError:
-            discard("stdout" if shown else "stderr")
+            discard(name)
+        except OSError as error:
+            discard(name)
+            logging.getLogger(__name__).warning(
+                "%s cannot be written (%s): this goes on without it", name, error.strerror)
 
     def _line(self, record: logging.LogRecord) -> str:
         text = record.getMessage()
@@ -124,7 +129,9 @@ def named_if_slow(logger: logging.Logger, what: str, speaks: bool = True):
 
 
 def discard(name: str):
-    """From now on nothing is written to stdout or stderr, whose reader has gone away."""
+    """From now on nothing is written to stdout or stderr, which cannot be written to."""
     stream = open(os.devnull, "w")           # it stays open as long as the process
-    os.dup2(stream.fileno(), getattr(sys, name).fileno())
+    given = getattr(sys, name)
+    if given is not None:                    # so Python finds one that was closed (`>&-`)
+        os.dup2(stream.fileno(), given.fileno())
     setattr(sys, name, stream)

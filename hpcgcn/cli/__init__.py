@@ -83,8 +83,13 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _print_anything():
-    """Names of files and classes may hold what the locale cannot show: then it is escaped."""
-    for stream in (sys.stdout, sys.stderr):
+    """Names of files and classes may hold what the locale cannot show: then it is escaped. Where
+    nothing can be shown, as the stream is closed, nothing is."""
+    from hpcgcn.logs import discard
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            discard(name)
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
@@ -107,5 +112,20 @@ def _run(command, args) -> int:
     except BrokenPipeError:
         discard("stdout")
         return 0
+    except OSError as error:
+        if _output_works():
+            raise
+        discard("stdout")
+        print(f"hpcgcn: stdout cannot be written: {error.strerror}", file=sys.stderr, flush=True)
+        return 2
     except KeyboardInterrupt:
         return 130
+
+
+def _output_works() -> bool:
+    """Can an empty line be printed?"""
+    try:
+        print(flush=True)
+    except OSError:
+        return False
+    return True

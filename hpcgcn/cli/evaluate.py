@@ -48,11 +48,12 @@ def _evaluate(comm, args) -> int:
     by_metric = {name: model.scores(name) for name in names}
     model.close()
     if comm.rank == 0:
+        from hpcgcn.cli.output import show
         if args.json:
             shown = [{"metric": METRICS[name], **{k: v if v == v else None for k, v in by.items()}}
                      for name, by in by_metric.items()]
-            print(json.dumps(shown if args.metric == ALL else shown[0]))
+            show(json.dumps(shown if args.metric == ALL else shown[0]))
         else:
-            print("\n".join(f"{split:<6} {METRICS[name]} {value:.4f}"
-                            for name, by in by_metric.items() for split, value in by.items()))
+            show("\n".join(f"{split:<6} {METRICS[name]} {value:.4f}"
+                           for name, by in by_metric.items() for split, value in by.items()))
     return 0

@@ -12,6 +12,19 @@ def add_overwrite(parser: argparse.ArgumentParser, what: str):
                         help=f"replace the output if it is {what} (default: refuse)")
 
 
+def show(text: str):
+    """Print the result of a command that runs on ranks; a reader who has gone away is no error."""
+    from hpcgcn.errors import FileError
+    from hpcgcn.logs import discard
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        discard("stdout")
+    except OSError as error:
+        discard("stdout")
+        raise FileError(f"stdout cannot be written: {error.strerror}") from None
+
+
 def foreign(overwrite: bool):
     """What may be replaced by a file in a format of others, which does not tell whose it is."""
     from hpcgcn.files.replace import NOTHING, REMEDY

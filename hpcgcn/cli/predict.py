@@ -43,7 +43,8 @@ def _predict(comm, args) -> int:
             args.overwrite)
     model.close()
     if comm.rank == 0:
-        print(f"{args.what} of {model.part.n_nodes} nodes: {args.output}")
+        from hpcgcn.cli.output import show
+        show(f"{args.what} of {model.part.n_nodes} nodes: {args.output}")
     return 0
 
 

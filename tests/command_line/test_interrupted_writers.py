@@ -80,6 +80,50 @@ def test_other_commands_end_quietly_without_a_reader(here, words):
     assert not [name for name in os.listdir(here) if name.startswith(".hpcgcn-")]
 
 
+@pytest.fixture
+def trained(here):
+    subprocess.run([*MAIN, *TRAIN[:2], "--epochs", "2", "--hidden", "4", "--name", "a"], cwd=here,
+                   env=rank_environment(), check=True, capture_output=True, timeout=60)
+    return here
+
+
+# Written at once, or when the buffer is full or the command ends.
+BUFFERING = [{"PYTHONUNBUFFERED": "1"}, {"PYTHONUNBUFFERED": ""}]
+RESULTS = [["evaluate", "runs/a", "g.h5"], ["predict", "runs/a", "g.h5", "-o", "p.h5"]]
+
+
+@pytest.mark.parametrize("buffering", BUFFERING, ids=["at once", "buffered"])
+def test_a_full_disk_behind_stdout(trained, buffering):
+    """Training goes on without its messages; what only prints says that it could not."""
+    for words, code in (([*TRAIN, "--resume"], 0), *((words, 2) for words in RESULTS),
+                        (["info", "g.h5"], 2), (["config"], 2)):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([*MAIN, *words], cwd=trained, env=rank_environment(buffering),
+                                  stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        assert done.returncode == code, (words, done.stderr)
+        assert "hpcgcn: stdout cannot be written" in done.stderr, words
+        assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr, words
+    assert "epoch-000400" in os.listdir(trained / "runs" / "a" / "checkpoints")
+
+
+@pytest.mark.parametrize("buffering", BUFFERING, ids=["at once", "buffered"])
+@pytest.mark.parametrize("words", RESULTS, ids=["evaluate", "predict"])
+def test_results_without_a_reader(trained, words, buffering):
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([*MAIN, *words], cwd=trained, env=rank_environment(buffering),
+                          stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(writer)
+    assert done.returncode == 0 and done.stderr == ""
+
+
+@pytest.mark.parametrize("words", [TRAIN, ["info", "g.h5"]], ids=["train", "info"])
+def test_closed_streams_are_no_obstacle(here, words):
+    line = f"{sys.executable} -m hpcgcn {' '.join(words)} >&- 2>&-"
+    assert subprocess.run(["bash", "-c", line], cwd=here, env=rank_environment(),
+                          timeout=120).returncode == 0
+
+
 @pytest.mark.parametrize("variables", [{"LC_ALL": "C"}, {"LC_ALL": "C", "PYTHONUTF8": "0",
                                                          "PYTHONCOERCECLOCALE": "0"}])
 def test_an_ascii_locale_is_no_obstacle(tmp_path, variables):
