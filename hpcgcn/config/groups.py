@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from hpcgcn.backend import BACKENDS
 from hpcgcn.config.metric_names import METRICS
+from hpcgcn.config.tracker_names import TRACKERS, read_trackers
 from hpcgcn.errors import ConfigError
 from hpcgcn.exchange.presets import PRESETS
 from hpcgcn.parallel import STRATEGIES
@@ -221,5 +222,8 @@ class RunSettings(SettingsGroup):
                                           "seconds; 0: never",
                                    low=0.0, high=1e9)
     quiet: bool = setting(False, "print only the summary")
+    tracker: str = setting("none", "also write the loss and scores of every epoch for "
+                                   f"{', '.join(TRACKERS)} "
+                                   "(some, separated by commas)", parse=read_trackers)
     log_format: str = setting("text", "messages for people, or one JSON object per line",
                               choices=("text", "json"))

@@ -35,6 +35,7 @@ from hpcgcn.train.messages import closing_lines, unused_settings
 from hpcgcn.train.plateau import ChanceWatch, chance_loss, features_are_uneven, remedy
 from hpcgcn.train.progress import Progress
 from hpcgcn.train.start import Start, begin, decide
+from hpcgcn.train.trackers import Trackers, check_trackers
 from hpcgcn.train.trainer import EpochLedger, Trainer, describe, metrics_file
 
 log = logging.getLogger(__name__)
@@ -94,7 +95,7 @@ def train_model(source: str | os.PathLike | Graph, config: Config | dict | None 
         runtime = Runtime(comm, ranks_per_host=config.ranks_per_host)
     with Watchdog(comm, config.output, config.stall_timeout,
                   runtime.heartbeat) as watchdog, runtime:
-        return _train(source, config, runtime, watchdog, CallbackRunner(comm, callback))
+        return _train(source, config, runtime, watchdog, callback)
 
 
 def _checked_source(source) -> str | Graph:
@@ -109,9 +110,10 @@ def _checked_source(source) -> str | Graph:
 
 
 def _train(source, config: Config, runtime: Runtime, watchdog: Watchdog,
-           callback: CallbackRunner) -> Result:
+           callback: Callback | None) -> Result:
     comm = runtime.comm
     set_console_format(config.log_format)
+    on_root(comm, check_trackers, config)
     with LockHolder() as lock:           # rank 0 holds it for the job
         start = on_root(comm, decide, config, source, lock)
         _note(comm, start.notes)
@@ -127,7 +129,10 @@ def _train(source, config: Config, runtime: Runtime, watchdog: Watchdog,
             _resume(trainer, start.path, say)
         # Nothing is written before this: a command that is refused leaves no trace.
         _note(comm, on_root(comm, begin, start, config, trainer.strategy.choices, lock))
-        result = _run(trainer, RunFolder(start.path), lock, watchdog, callback, uneven)
+        with Trackers(config, start.path, comm.rank == 0) as trackers:
+            runner = CallbackRunner(comm, trackers.and_then(callback))
+            result = _run(trainer, RunFolder(start.path), lock, watchdog, runner, uneven)
+            trackers.summary = result.summary
         trainer.close()
         return result
 
