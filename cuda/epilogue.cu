@@ -69,28 +69,57 @@ __device__ inline void load_biased(const float *y, const float *bias, int c, int
     }
 }
 
-// y += bias; v = LayerNorm(y) if gamma, else y; out = dropout(relu(v)). The second and third pass over a row find it
-// in the cache: memory sees each array once.
+// The last step for eight columns of a row, with v = y + bias: writes y, xhat and out.
+template <bool ALIGNED>
+__device__ inline void finish_forward(float (&v)[8], float *y, float *out, const float *bias, const float *gamma,
+                                      const float *beta, float *xhat, long long id, int c, int width, float mean,
+                                      float my_rstd, unsigned k0, unsigned k1, unsigned threshold, float keep_scale,
+                                      int first_column) {
+    if (bias) store<ALIGNED>(y, c, width, v);
+    if (gamma) {
+        float g[8], b[8];
+        load<ALIGNED>(gamma, c, width, g);
+        load<ALIGNED>(beta, c, width, b);
+#pragma unroll
+        for (int i = 0; i < 8; i++) v[i] = (v[i] - mean) * my_rstd;
+        store<ALIGNED>(xhat, c, width, v);
+#pragma unroll
+        for (int i = 0; i < 8; i++) v[i] = v[i] * g[i] + b[i];
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++) v[i] = v[i] <= 0.0f ? 0.0f : v[i];      // not fmaxf: NaN must stay
+    if (threshold) apply_dropout(v, k0, k1, id, first_column + c, threshold, keep_scale);
+    store<ALIGNED>(out, c, width, v);
+}
+
+// y += bias; v = LayerNorm(y) if gamma, else y; out = dropout(relu(v)). The lanes cover rows of up to 256 columns at
+// once, which stay in registers; the second and third pass over a wider row find it in the cache.
 template <bool ALIGNED>
 __global__ void epilogue_forward(float *y, float *out, const float *bias, const float *gamma, const float *beta,
                                  float *xhat, float *rstd, const long long *ids, long long n, int width, unsigned k0,
                                  unsigned k1, unsigned threshold, float keep_scale, int first_column) {
-    const int lanes = blockDim.x, step = lanes * 8;
+    const int lanes = blockDim.x, step = lanes * 8, first = threadIdx.x * 8;
     const long long row = (long long)blockIdx.x * blockDim.y + threadIdx.y;
     const bool live = row < n;                            // rows past the end stay for the shuffles
     const int end = live ? width : 0;
     float *my_y = y + row * width;
-    float mean = 0.0f, my_rstd = 1.0f;
+    float mean = 0.0f, my_rstd = 1.0f, held[8] = {};
+    if (first < end) load_biased<ALIGNED>(my_y, bias, first, width, held);
     if (gamma) {
         float sum = 0.0f, squares = 0.0f;
-        for (int c = threadIdx.x * 8; c < end; c += step) {
+#pragma unroll
+        for (int i = 0; i < 8; i++) sum += held[i];
+        for (int c = first + step; c < end; c += step) {
             float v[8];
             load_biased<ALIGNED>(my_y, bias, c, width, v);
 #pragma unroll
             for (int i = 0; i < 8; i++) sum += v[i];
         }
         mean = lane_sum(sum, lanes) / (float)width;
-        for (int c = threadIdx.x * 8; c < end; c += step) {
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            if (first + i < width) squares += (held[i] - mean) * (held[i] - mean);
+        for (int c = first + step; c < end; c += step) {
             float v[8];
             load_biased<ALIGNED>(my_y, bias, c, width, v);
 #pragma unroll
@@ -100,24 +129,12 @@ __global__ void epilogue_forward(float *y, float *out, const float *bias, const 
         my_rstd = 1.0f / sqrtf(lane_sum(squares, lanes) / (float)width + LAYER_NORM_EPSILON);
         if (live && threadIdx.x == 0) rstd[row] = my_rstd;
     }
-    for (int c = threadIdx.x * 8; c < end; c += step) {
-        float v[8];
-        load_biased<ALIGNED>(my_y, bias, c, width, v);
-        if (bias) store<ALIGNED>(my_y, c, width, v);
-        if (gamma) {
-            float g[8], b[8];
-            load<ALIGNED>(gamma, c, width, g);
-            load<ALIGNED>(beta, c, width, b);
-#pragma unroll
-            for (int i = 0; i < 8; i++) v[i] = (v[i] - mean) * my_rstd;
-            store<ALIGNED>(xhat + row * width, c, width, v);
-#pragma unroll
-            for (int i = 0; i < 8; i++) v[i] = v[i] * g[i] + b[i];
-        }
-#pragma unroll
-        for (int i = 0; i < 8; i++) v[i] = v[i] <= 0.0f ? 0.0f : v[i];      // not fmaxf: NaN must stay
-        if (threshold) apply_dropout(v, k0, k1, ids[row], first_column + c, threshold, keep_scale);
-        store<ALIGNED>(out + row * width, c, width, v);
+    if (first >= end) return;
+    const long long id = threshold ? ids[row] : 0;
+    for (int c = first; c < width; c += step) {
+        if (c > first) load_biased<ALIGNED>(my_y, bias, c, width, held);
+        finish_forward<ALIGNED>(held, my_y, out + row * width, bias, gamma, beta, xhat + row * width, id, c, width, mean,
+                                my_rstd, k0, k1, threshold, keep_scale, first_column);
     }
 }
 

@@ -58,7 +58,7 @@ def test_the_loss_is_read_after_the_backward_pass(stand_in, monkeypatch, model):
 BUDGETS = {"spmm_short": (1.29, 1.0, 0), "spmm_long": (1.01, 1.0, 0),
            "gather_rows": (1.17, 1.0, 0), "scatter_add_rows": (1.09, 1.0, 0),
            "axpby": (1.0, 1.0, 0), "column_sums": (1.0, 1.0, 1),
-           "epilogue_forward": (0.74, 0.49, 0), "epilogue_backward": (0.58, 0.54, 3),
+           "epilogue_forward": (0.84, 0.49, 0), "epilogue_backward": (0.58, 0.54, 3),
            "dropout": (0.61, 0.5, 0), "quantise": (0.55, 0.44, 0), "dequantise": (0.88, 0.5, 0)}
 
 
