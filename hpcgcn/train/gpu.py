@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import tomllib
 from collections.abc import Mapping
 
 from hpcgcn.backend.cuda_device import use_device
-from hpcgcn.config import Config
+from hpcgcn.config import Config, read_toml
+from hpcgcn.errors import ConfigError
 from hpcgcn.mpi.launcher import launched_local_rank
 from hpcgcn.mpi.world import ask_for_one_thread
 
@@ -26,8 +26,8 @@ def asks_for_gpu(given: Mapping | Config | None, file: str | os.PathLike | None 
     given = given if isinstance(given, Mapping) else {}
     settings: dict = {}
     if file:
-        with contextlib.suppress(OSError, ValueError), open(file, "rb") as text:
-            settings = tomllib.load(text)
+        with contextlib.suppress(ConfigError):
+            settings = read_toml(os.fspath(file))
     settings.update({key: given[key] for key in _CHOOSE_BACKENDS if given.get(key) is not None})
     return any(settings.get(key) == "cuda" for key in _CHOOSE_BACKENDS)
 

@@ -24,6 +24,8 @@ def folder(tmp_path_factory):
     (folder / "text.h5").write_text("this is not HDF5")
     (folder / "bad.toml").write_text("hiden = 3\n")
     (folder / "broken.toml").write_text("hidden = = 3\n")
+    (folder / "deep.toml").write_text(f"hidden = {'[' * 5000}{']' * 5000}\n")
+    os.mkfifo(folder / "pipe.toml")
 
     unlabelled = generate_sbm(50, 4, 8, 3, seed=0)
     unlabelled.split[...] = 3
@@ -40,6 +42,8 @@ CASES = {
     "unknown flag": (["g.h5", "--hiden", "3"], "did you mean --hidden"),
     "unknown key": (["g.h5", "--config", "bad.toml"], "did you mean 'hidden'"),
     "broken toml": (["g.h5", "--config", "broken.toml"], "not valid TOML"),
+    "deep toml": (["g.h5", "--config", "deep.toml"], "brackets within brackets"),
+    "pipe for toml": (["g.h5", "--config", "pipe.toml"], "it is no file"),
     "missing toml": (["g.h5", "--config", "none.toml"], "no configuration file"),
     "unknown model": (["g.h5", "--model", "gcm"], "did you mean 'gcn'"),
     "bad bound": (["g.h5", "--dropout", "1"], "less than 1"),
