@@ -75,7 +75,8 @@ class Serial:
         turn[order] = np.arange(n_chunks)
         reader, read = turn[self.chunk][:, None], turn[self.chunk][None, :]
         current, late = self.matrix * (read <= reader), self.matrix * (read > reader)
-        factor = np.where(read == reader, 1, 2) if self.rules.zero_gradients else 1
+        doubled = self.rules.zero_gradients and self.rules.shuffle
+        factor = np.where(read == reader, 1, 2) if doubled else 1
         return current, late, current * factor
 
     def aggregate(self, e, layer):

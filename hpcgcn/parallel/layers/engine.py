@@ -56,7 +56,7 @@ class PipelineEngine:
                                  all_rows=not strategy.config.needed_rows, chunks=chunks)
         self.graph = ChunkedGraph(backend, grid.partitions, self.local, chunks,
                                   shape.normalisation,
-                                  settings.keeps_history and settings.zeroes_gradients)
+                                  settings.doubles_gradients)
         self.labels = self._labels(part)
         inputs = self._inputs(part, precompute)
         self.model = build_model(backend, shape, parameters, self.local.n_owned, inputs)

@@ -35,8 +35,8 @@ class Settings(SettingsGroup):
                            "for them, exactly", choices=("snapshot", "none"))
     history_hold: int = setting(23, "layers: epochs for which a snapshot is held", low=1)
     history_gradients: str = setting("zero", "layers: gradients from chunks that come later in "
-                                             "backward: zero, with those "
-                                     "across chunks counted twice; stale: last epoch's",
+                                             "backward: zero, with those across chunks counted "
+                                             "twice if chunks are shuffled; stale: last epoch's",
                                      choices=("zero", "stale"))
     shuffle_chunks: bool = setting(True, "layers: another order of the chunks every epoch")
     recompute: bool = setting(True, "layers: activation recomputation in backward where that "
@@ -80,8 +80,18 @@ class Settings(SettingsGroup):
 
     @property
     def zeroes_gradients(self) -> bool:
-        """Do gradients of later chunks count nothing, and those across chunks twice?"""
+        """Do gradients of later chunks count nothing?"""
         return self.history_gradients == "zero"
+
+    @property
+    def doubles_gradients(self) -> bool:
+        """Do gradients across chunks count twice?
+
+        In a random order every edge across chunks carries its gradient in half of the epochs, so
+        twice of it is right on average. In a fixed order some always do and others never: twice
+        would be wrong for all of them, once is right for those that do.
+        """
+        return self.keeps_history and self.zeroes_gradients and self.shuffle_chunks
 
     @property
     def recomputes(self) -> bool:
