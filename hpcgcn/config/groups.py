@@ -66,6 +66,10 @@ class ArchitectureSettings(SettingsGroup):
                               choices=("auto", "yes", "no"))
     weights_first: bool = setting(True, "multiply by a weight that narrows before aggregating, so "
                                         "that h W is sent; without: always h (gcn, sage)")
+    initialisation: str = setting("glorot", "first weights, uniform within sqrt(6 / (inputs + "
+                                            "outputs)); fan-in: within 1 / sqrt(inputs), and "
+                                            "biases too, as in PipeGCN",
+                                  choices=("glorot", "fan-in"))
     alpha: float = setting(0.1, _naming("share of the initial residual ({})", "models_with",
                                         "alpha"), low=0.0, high=1.0)
     lambda_: float = setting(0.5, _naming("strength of the identity mapping, beta_l = "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ class Spec:
     shape: tuple[int, ...]
     fill: float | str = "glorot"
     group: str = "conv"
+    limit: float | None = None       # uniform within it, on both sides of 0, in place of `fill`
 
     @property
     def size(self) -> int:
@@ -101,12 +102,30 @@ class Parameters:
 
 
 def initial_value(spec: Spec, seed: int, number: int) -> np.ndarray:
-    """Glorot-uniform or constant, the same on every rank and backend."""
-    if spec.fill != "glorot":
-        return np.full(list(spec.shape), float(spec.fill))
-    limit = np.sqrt(6.0 / (spec.shape[0] + spec.shape[1]))
+    """Uniform or constant, the same on every rank and backend."""
+    limit = spec.limit
+    if limit is None:
+        if spec.fill != "glorot":
+            return np.full(list(spec.shape), float(spec.fill))
+        limit = np.sqrt(6.0 / (spec.shape[0] + spec.shape[1]))
     draws = philox.uniform(philox.key(seed, 0, number, philox.INIT), spec.size)
     return ((2.0 * draws - 1.0) * limit).reshape(spec.shape)
+
+
+def initialised(specs: list[Spec], how: str) -> list[Spec]:
+    """The parameters with other first values; how: glorot, as they are, or fan-in.
+
+    fan-in: matrices and their biases uniform within 1 / sqrt(width of the input), as PipeGCN and
+    linear layers of PyTorch have it.
+    """
+    if how == "glorot":
+        return specs
+    inputs = {spec.name: spec.shape[0] for spec in specs
+              if len(spec.shape) == 2 and ".weight" in spec.name}
+    for spec in specs:
+        inputs.setdefault(spec.name, inputs.get(spec.name.replace(".bias", ".weight"), 0))
+    return [replace(spec, limit=inputs[spec.name] ** -0.5) if inputs[spec.name] else spec
+            for spec in specs]
 
 
 def moments_agree(m: np.ndarray, v: np.ndarray) -> bool:

@@ -19,7 +19,7 @@ from hpcgcn.graph.data import SPLIT_NAMES, TEST, TRAIN, VAL, Part, SparseRows
 from hpcgcn.mpi.runtime import Runtime
 from hpcgcn.mpi.world import collective_errors
 from hpcgcn.nn.models import Shape, parameter_specs, precomputes_input
-from hpcgcn.nn.parameters import clip_gradient, make_optimiser
+from hpcgcn.nn.parameters import clip_gradient, initialised, make_optimiser
 from hpcgcn.parallel import make_strategy
 from hpcgcn.train import checkpoint
 from hpcgcn.train.accounting import EpochLedger
@@ -85,7 +85,8 @@ class Trainer:
         self.strategy = strategy or make_strategy(runtime, config)
         self.strategy.choices.update(chosen or {})
         self.shape = model_shape(config, part)
-        self.parameters = self.strategy.make_parameters(backend, parameter_specs(self.shape))
+        self.parameters = self.strategy.make_parameters(
+            backend, initialised(parameter_specs(self.shape), config.initialisation))
         training_part = part
         if config.inductive:
             training_part = self.strategy.subgraph(part, part.split == TRAIN)
