@@ -33,3 +33,26 @@ __global__ void square_sums(const float *x, long long n, double *partials) {
     for (int offset = 16; offset; offset /= 2) sum += __shfl_xor_sync(FULL_WARP, sum, offset);
     block_sum_of_rows(sum, partials + blockIdx.x);
 }
+
+// Blocks of (32, 8), grid (parts, tiles of 32 columns): partials[strip, c] = the sum of x * y (or of x, if y is null)
+// over the rows strip + k * strips, in double; a strip is a row of threads.
+__global__ void column_dots(const float *x, const float *y, long long n, int width, double *partials) {
+    const int column = blockIdx.y * 32 + threadIdx.x;
+    const long long strip = (long long)blockIdx.x * 8 + threadIdx.y, strips = (long long)gridDim.x * 8;
+    if (column >= width) return;
+    double sum = 0.0;
+    for (long long row = strip; row < n; row += strips) {
+        const long long at = row * width + column;
+        sum += y ? (double)x[at] * (double)y[at] : (double)x[at];
+    }
+    partials[strip * width + column] = sum;
+}
+
+// One thread a column: out += the sum over the strips, in their order.
+__global__ void column_totals(const double *partials, int strips, int width, double *out) {
+    const int column = blockIdx.x * blockDim.x + threadIdx.x;
+    if (column >= width) return;
+    double sum = 0.0;
+    for (int strip = 0; strip < strips; strip++) sum += partials[(long long)strip * width + column];
+    out[column] += sum;
+}

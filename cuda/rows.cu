@@ -80,3 +80,16 @@ __global__ void unpack_columns(const float *x, const int *inverse, float *out, f
         store<ALIGNED>(out + row * width, c, width, v);
     }
 }
+
+// out = x * scale + y * weight + shift, column by column; y and weight may be null.
+__global__ void column_affine(const float *x, const float *scale, const float *y, const float *weight,
+                              const float *shift, float *out, long long n, int width) {
+    const long long row = (long long)blockIdx.x * blockDim.y + threadIdx.y;
+    if (row >= n) return;
+    for (int column = threadIdx.x; column < width; column += blockDim.x) {
+        const long long at = row * width + column;
+        float v = x[at] * scale[column];
+        if (y) v += y[at] * weight[column];
+        out[at] = v + shift[column];
+    }
+}

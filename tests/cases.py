@@ -65,3 +65,19 @@ case("gat-sparse-norm", {"sparse": True}, model="gat", hidden=6, heads=2, norm="
 case("gat-directed", {"directed": True}, model="gat", hidden=6, heads=3, attention_dropout=0.4)
 case("gat-without-self-loops", {"directed": True}, model="gat", hidden=6, heads=3, self_loops="no")
 case("gat-multilabel", {"multilabel": True}, model="gat", hidden=9, heads=9)
+for model in ("gcn", "sage", "resgcn"):
+    case(f"{model}-batch-norm", model=model, norm="batch")
+case("gcn-batch-norm-sparse", {"sparse": True}, model="gcn", norm="batch", hidden=WIDE)
+case("gcn-batch-norm-trailing-linear", {"directed": True}, model="gcn", norm="batch", layers=5,
+     linear_layers=3, precompute="no")
+case("sage-batch-norm-weighted", {"weighted": True}, model="sage", norm="batch", precompute="no")
+case("gat-batch-norm", model="gat", hidden=6, heads=2, norm="batch", attention_dropout=0.4)
+case("appnp", model="appnp", layers=5, alpha=0.2)
+case("appnp-sparse-directed", {"sparse": True, "directed": True}, model="appnp")
+case("appnp-weighted-multilabel", {"weighted": True, "multilabel": True}, model="appnp")
+case("gin", model="gin")
+case("gin-norm-not-precomputed", model="gin", norm="yes", precompute="no")
+case("gin-batch-norm-wide", {"directed": True}, model="gin", norm="batch", hidden=WIDE,
+     precompute="no")
+case("gin-sparse-weighted", {"sparse": True, "weighted": True}, model="gin")
+case("gin-one-layer-multilabel", {"multilabel": True}, model="gin", layers=1)

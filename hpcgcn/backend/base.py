@@ -30,6 +30,7 @@ from typing import Any, SupportsFloat
 import numpy as np
 
 from hpcgcn.backend.attention import AttentionOperations
+from hpcgcn.backend.columns import ColumnOperations
 
 
 class Message:
@@ -59,10 +60,10 @@ def count_entries(indptr, row_ends=None) -> int:
     return int(lengths.sum())
 
 
-class Backend(AttentionOperations):
+class Backend(AttentionOperations, ColumnOperations):
     """One table of operations; `dtype` is the arithmetic type (float64 only on `reference`).
 
-    Those of attention are in attention.py.
+    Those of attention are in attention.py, those of whole columns in columns.py.
     """
 
     name: str

@@ -23,6 +23,7 @@ from hpcgcn.backend.cuda_arguments import (
     vectors,
 )
 from hpcgcn.backend.cuda_attention import CudaAttention
+from hpcgcn.backend.cuda_columns import CudaColumns
 from hpcgcn.backend.cuda_kernels import (
     BLOCK,
     C_NAMES,
@@ -44,7 +45,7 @@ log = logging.getLogger(__name__)
 MAX_PARTS = 512  # partial results of a reduction: fixed, so that sums do not depend on the device
 
 
-class CudaBackend(CudaAttention, Backend):
+class CudaBackend(CudaAttention, CudaColumns, Backend):
     """CuPy arrays in float32 on the device of this rank: local rank modulo the number of
     devices."""
 

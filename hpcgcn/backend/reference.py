@@ -164,6 +164,12 @@ class ReferenceBackend(ReferenceAttention, Backend):
     def column_sum_add(self, x, out):
         out += x.sum(axis=0)
 
+    def column_dots_add(self, x, y, out):
+        out += (x * np.float64(1) * (1 if y is None else y)).sum(axis=0)
+
+    def column_affine(self, x, scale, y, weight, shift, out):
+        out[...] = x * scale + shift if y is None else x * scale + y * weight + shift
+
     def square_sum(self, x):
         return float(np.dot(x.astype(np.float64).ravel(), x.astype(np.float64).ravel()))
 

@@ -55,9 +55,10 @@ class ArchitectureSettings(SettingsGroup):
     layers: int = setting(3, "number of layers", low=1, high=100_000)
     hidden: int = setting(128, "width of the hidden layers", low=1, high=1_000_000)
     dropout: float = setting(0.5, "dropout on the input of every layer", low=0.0, below=1.0)
-    norm: str = setting("auto", _naming("LayerNorm after every layer but the last; auto: for {}",
+    norm: str = setting("auto", _naming("LayerNorm after every layer but the last; auto: for {}; "
+                                        "batch: BatchNorm over all nodes of all ranks instead",
                                         "models_where", "norm"),
-                        choices=("auto", "yes", "no"))
+                        choices=("auto", "yes", "batch", "no"))
     linear_layers: int = setting(0, _naming("make the last k layers plain linear, without "
                                             "aggregation ({})", "models_with", "linear_layers"),
                                  low=0)

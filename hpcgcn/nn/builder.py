@@ -13,7 +13,11 @@ from hpcgcn.nn.fields import Array, Field
 from hpcgcn.nn.model import Hop, Model
 from hpcgcn.nn.parameters import Parameters
 from hpcgcn.nn.steps import (
+    BatchNorm,
+    BatchNormEpilogue,
     Bias,
+    ColumnStatistics,
+    ColumnSums,
     ConstantProduct,
     Dropout,
     Epilogue,
@@ -132,6 +136,10 @@ class Builder:
         (`keep_source`).
         """
         layer_norm, parameters = None, self.parameters
+        if norm and self.shape.batch_norm:
+            self._batch_norm(source, target, layer, bias, norm, keep_source,
+                             self.threshold if dropout else 0)
+            return
         if norm:
             saved = Array("xhat", (self.n_rows, source.width))
             layer_norm = LayerNorm(parameters[f"norm{norm}.gamma"], parameters[f"norm{norm}.beta"],
@@ -140,6 +148,19 @@ class Builder:
         self.add(Epilogue(self.backend, source, target, self.inputs.ids, layer,
                           self.threshold if dropout else 0, norm=layer_norm,
                           bias=parameters[bias] if bias else None, recompute_from=recompute_from))
+
+    def _batch_norm(self, source: Field, target: Field, layer: int, bias: str | None, norm: int,
+                    keep_source: bool, threshold: int):
+        """The same with a norm over the columns: what comes behind waits for all rows."""
+        gamma, beta, mean, deviation = (self.parameters[f"norm{norm}.{part}"]
+                                        for part in ("gamma", "beta", "mean", "deviation"))
+        statistics = ColumnStatistics(self.backend, BatchNorm(
+            gamma, beta, mean, deviation, self.parameters[bias] if bias else None))
+        summed = (self.field("summed", source.width) if keep_source
+                  else self.in_place("summed", source))
+        self.add(ColumnSums(self.backend, source, summed, statistics))
+        self.add(BatchNormEpilogue(self.backend, summed, target, self.inputs.ids, layer, threshold,
+                                   statistics))
 
     def attention(self, source: Field, target: Field, layer: int, heads: int):
         """A hop whose coefficients are those of attention, with the vectors of graph layer

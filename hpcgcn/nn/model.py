@@ -7,6 +7,7 @@ It knows nothing of ranks: a strategy (hpcgcn/parallel) carries out the hops.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -66,6 +67,7 @@ class Model:
     def __post_init__(self):
         self.eager = [eager_weight_gradients(steps) for steps in self.blocks]
         self.shared_gradients = self._shared_gradients()
+        self.sections = [split_at_barriers(steps) for steps in self.blocks]
 
     def _shared_gradients(self) -> list[list[tuple[Field, int]]]:
         """For each block the gradients that its steps overwrite and that earlier blocks add to,
@@ -85,15 +87,60 @@ class Model:
                 shared[blocks[-1]].append((field, min(blocks)))
         return shared
 
-    def forward(self, number: int, rows, context):
-        """Run block `number` on a range of rows."""
-        for step in self.blocks[number]:
-            step.forward(rows, context)
+    def forward(self, number: int, blocks: Iterable, context, add_up) -> Iterator:
+        """Run block `number` of the model on ranges of rows as they come; yields each that is
+        through.
 
-    def backward(self, number: int, rows, context):
-        """Run block `number` backwards on a range of rows."""
-        run_backward(self.blocks[number], self.eager[number], rows, context)
+        At a step that needs whole columns all rows wait for the last one of all ranks. add_up: over
+        all ranks (steps/base.py).
+        """
+        *barriers, last = self.sections[number]
+        if not context.training:                 # what was added up in training is used: no barrier
+            for steps in barriers:
+                steps[-1].agree(add_up, context)
+            barriers, last = [], self.blocks[number]
+        for steps in barriers:
+            blocks = [_forward(steps, rows, context) for rows in blocks]
+            steps[-1].agree(add_up, context)
+        for rows in blocks:
+            yield _forward(last, rows, context)
+
+    def backward(self, number: int, blocks: Iterable, context, add_up) -> Iterator:
+        """Run block `number` of the model backwards on ranges of rows as they come; yields each
+        that is through."""
+        first, *behind = self.sections[number]
+        for before, steps in reversed(list(zip(self.sections[number], behind))):
+            blocks = [self._backward(number, steps, rows, context) for rows in blocks]
+            before[-1].agree_back(add_up)
+        for rows in blocks:
+            yield self._backward(number, first, rows, context)
+
+    def _backward(self, number: int, steps: list, rows, context):
+        run_backward(steps, self.eager[number], rows, context)
+        return rows
+
+    def remember(self):
+        """An epoch of training is done: keep of its columns what evaluation needs."""
+        for sections in self.sections:
+            for steps in sections[:-1]:
+                steps[-1].remember()
 
     def weight_gradients(self, number: int, rows, context):
         """Add to the gradients of the block's matrices, for rows that have been run backwards."""
         run_weight_gradients(self.blocks[number], self.eager[number], rows, context)
+
+
+def split_at_barriers(steps: list) -> list[list]:
+    """The steps of a block, cut after each that needs whole columns."""
+    sections: list[list] = [[]]
+    for step in steps:
+        sections[-1].append(step)
+        if step.whole_columns:
+            sections.append([])
+    return sections
+
+
+def _forward(steps: list, rows, context):
+    for step in steps:
+        step.forward(rows, context)
+    return rows

@@ -9,7 +9,7 @@ from hpcgcn.nn.fields import Field
 from hpcgcn.nn.models import Hop, Model, Shape, build_model
 from hpcgcn.nn.pass_memory import PassMemory
 from hpcgcn.nn.steps import PassContext
-from hpcgcn.parallel.needed import count_hops
+from hpcgcn.parallel.needed import EVALUATED, model_depth
 from hpcgcn.parallel.rows import local_inputs, local_labels
 
 log = logging.getLogger(__name__)
@@ -29,9 +29,10 @@ class Engine:
         self.parameters, self.seed = parameters, strategy.config.seed
         # Weight gradients after the messages: others wait for these, nobody for them.
         self.overlaps = not strategy.config.blocking
-        n_hops = (count_hops(shape, sparse=isinstance(part.features, SparseRows),
-                             precomputed=precompute) if make_policies else None)
-        self.local = strategy.local_graph(part, shape.self_loops, n_hops)
+        self.add_up = strategy.runtime.sum_in_place
+        depth = (model_depth(shape, sparse=isinstance(part.features, SparseRows),
+                             precomputed=precompute) if make_policies else EVALUATED)
+        self.local = strategy.local_graph(part, shape.self_loops, depth)
         if (part.edge_weights is not None and shape.architecture.attends and make_policies
                 and self.comm.rank == 0):
             log.warning("model = '%s' does not read edge weights: it computes its own",
@@ -57,28 +58,26 @@ class Engine:
     def _forward(self, aggregations, context: PassContext):
         """Rows in, complete rows out: the whole forward pass, for every strategy."""
         model, hops = self.model, len(self.model.hops)
-        for rows in (self.aggregations.needed_blocks(0) if context.training
-                     else self.aggregations.blocks):
-            model.forward(0, rows, context)
-            if hops:
-                aggregations[0].push(rows, context)
-        for k, aggregation in enumerate(aggregations):
-            for rows in aggregation.pull(context):
-                model.forward(k + 1, rows, context)
-                if k + 1 < hops:
-                    aggregations[k + 1].push(rows, context)
+        complete = (self.aggregations.needed_blocks(0) if context.training
+                    else self.aggregations.blocks)
+        for k in range(hops + 1):
+            for rows in model.forward(k, complete, context, self.add_up):
+                if k < hops:
+                    aggregations[k].push(rows, context)
+            if k < hops:
+                complete = aggregations[k].pull(context)
 
     def _backward(self, context: PassContext):
         """Gradients of the logits in, parameter gradients added up."""
         aggregations = self.aggregations.backward
-        for rows in self.aggregations.needed_blocks(len(aggregations)):
-            self._backward_block(len(aggregations), rows, context)
+        self._backward_block(len(aggregations), self.aggregations.needed_blocks(len(aggregations)),
+                             context)
         for k in reversed(range(len(aggregations))):
-            if aggregations[k] is None:
+            aggregation = aggregations[k]
+            if aggregation is None:
                 return
             self._clear(k + 1)
-            for rows in aggregations[k].pull(context):
-                self._backward_block(k, rows, context)
+            self._backward_block(k, aggregation.pull(context), context)
 
     def _clear(self, number: int):
         """Zero the gradients that a block has not overwritten and that earlier ones add to: those
@@ -91,13 +90,13 @@ class Engine:
         if len(rows):
             self.backend.clear(rows)
 
-    def _backward_block(self, number: int, rows, context: PassContext):
-        self.model.backward(number, rows, context)
-        if not self.overlaps:
-            self.model.weight_gradients(number, rows, context)
-        self._push_gradient(number, rows, context)
-        if self.overlaps:
-            self.model.weight_gradients(number, rows, context)
+    def _backward_block(self, number: int, blocks, context: PassContext):
+        for rows in self.model.backward(number, blocks, context, self.add_up):
+            if not self.overlaps:
+                self.model.weight_gradients(number, rows, context)
+            self._push_gradient(number, rows, context)
+            if self.overlaps:
+                self.model.weight_gradients(number, rows, context)
 
     def _push_gradient(self, number: int, rows, context: PassContext):
         aggregation = self.aggregations.backward[number - 1] if number else None

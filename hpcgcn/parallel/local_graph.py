@@ -145,12 +145,14 @@ class LocalGraph:
 
 
 def build_local(comm, part: Part, self_loops: bool, n_hops: int | None = None,
-                all_rows: bool = False, chunks: np.ndarray | None = None) -> LocalGraph:
+                all_rows: bool = False, chunks: np.ndarray | None = None,
+                whole_blocks: int = 0) -> LocalGraph:
     """Split the part's rows into interior and boundary, find the halo, and re-label columns.
 
     n_hops: of the model that is trained; None: it is only evaluated, and needs all rows. all_rows:
     training computes all of them, too. chunks: where chunks begin in the part, and the end of the
     last one; rows stay chunk after chunk, ordered by distance in each, and all count as boundary.
+    whole_blocks: so many of the first blocks of the model are run on all rows.
     Collective.
     """
     start, n_owned = int(part.offsets[part.rank]), part.n_owned
@@ -181,7 +183,8 @@ def build_local(comm, part: Part, self_loops: bool, n_hops: int | None = None,
     plan = make_plan(comm, counts, [local_of[rows] for rows in read_by])
     degree = (weight_sums(part.indptr, part.edge_weights)[order] + self_loops).astype(np.float64)
     ids = part.original_ids[order]
-    local = LocalGraph(plan, order, NeededRows(distance[order], n_hops, all_rows),
+    local = LocalGraph(plan, order, NeededRows(distance[order], n_hops, all_rows,
+                                                whole_blocks),
                        boundary[order], inner if part.directed else inner_t, outer, inner_t,
                        outer.transposed(), degree, plan.scatter(degree), ids, plan.scatter(ids),
                        part.halo_cover)

@@ -6,9 +6,14 @@ in-neighbours, the hop before makes those from theirs, and so on. So block k of 
 counted along edges from the node that is read to the node that reads it. A node keeps being needed
 in all blocks before, so one number per node says it all: its distance. Rows that are needed nowhere
 need not be computed, stored, sent or received, and their gradients are zero.
+
+BatchNorm is an exception: its statistics are those of all nodes, and so all rows are needed up to
+the block of the last one.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,22 +24,36 @@ from hpcgcn.mpi.halo import find_halo
 from hpcgcn.nn.models import Shape, plan_model
 from hpcgcn.parallel.rows import counts_in_loss
 
-__all__ = ["NeededRows", "count_hops", "distances", "distances_within"]
+__all__ = ["Depth", "EVALUATED", "NeededRows", "count_hops", "distances", "distances_within",
+           "model_depth"]
+
+
+class Depth(NamedTuple):
+    """How deep a model is that is trained."""
+
+    n_hops: int | None               # None: it is only evaluated, and needs all rows
+    whole_blocks: int = 0            # so many of its first blocks are run on all rows
+
+
+EVALUATED = Depth(None)
 
 
 class NeededRows:
     """Which rows each block of a model needs: those of a distance up to a limit.
 
     distance: (n_rows,) of each row, see `distances`. n_hops: of the model. all_rows: training
-    computes all rows, needed or not.
+    computes all rows, needed or not. whole_blocks: so many of the first blocks do.
     """
 
-    def __init__(self, distance: np.ndarray, n_hops: int, all_rows: bool = False):
+    def __init__(self, distance: np.ndarray, n_hops: int, all_rows: bool = False,
+                 whole_blocks: int = 0):
         self.distance, self.n_hops, self.all_rows = distance, n_hops, all_rows
+        self.whole_blocks = whole_blocks
 
     def limit(self, block: int) -> int:
         """The largest distance of a row that block 0 .. n_hops is run on."""
-        return self.n_hops + 1 if self.all_rows else self.n_hops - block
+        whole = self.all_rows or block < self.whole_blocks
+        return self.n_hops + 1 if whole else self.n_hops - block
 
     def mask(self, block: int) -> np.ndarray:
         """Which rows block 0 .. n_hops is run on: those that hop `block` makes and hop
@@ -51,10 +70,16 @@ class NeededRows:
         return int(np.count_nonzero(self.mask(block)))
 
 
+def model_depth(shape: Shape, *, sparse: bool, precomputed: bool) -> Depth:
+    """Of a model; sparse: are the features; precomputed: is the first hop done at start?"""
+    line = plan_model(shape, 1, sparse=sparse, precomputed=precomputed).line
+    whole = [k for k, steps in enumerate(line.segments) if any(s.whole_columns for s in steps)]
+    return Depth(len(line.hops), max(whole, default=-1) + 1)
+
+
 def count_hops(shape: Shape, *, sparse: bool, precomputed: bool) -> int:
-    """How many hops a model has; sparse: are the features; precomputed: is the first one done at
-    start?"""
-    return len(plan_model(shape, 1, sparse=sparse, precomputed=precomputed).line.hops)
+    """How many hops a model has."""
+    return model_depth(shape, sparse=sparse, precomputed=precomputed).n_hops or 0
 
 
 def distances(comm, part: Part, n_hops: int, halo=None) -> np.ndarray:

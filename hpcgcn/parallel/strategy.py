@@ -18,6 +18,7 @@ from hpcgcn.nn.parameters import Parameters
 from hpcgcn.parallel.aggregation import Aggregations
 from hpcgcn.parallel.engine import Engine
 from hpcgcn.parallel.local_graph import build_local, restrict
+from hpcgcn.parallel.needed import Depth
 from hpcgcn.parallel.sharding import Replicated
 
 
@@ -73,13 +74,13 @@ class Strategy:
         return Engine(self, backend, part, shape, parameters, precompute=precompute,
                       make_policies=make_policies)
 
-    def local_graph(self, part: Part, self_loops: bool, n_hops: int | None):
+    def local_graph(self, part: Part, self_loops: bool, depth: Depth):
         """The part as this strategy computes with it. Collective.
 
-        n_hops: of the model that is trained on it; None: it is only evaluated.
+        depth: of the model that is trained on it, or EVALUATED.
         """
-        return build_local(self.runtime.comm, part, self_loops, n_hops,
-                           all_rows=not self.config.needed_rows)
+        return build_local(self.runtime.comm, part, self_loops, depth.n_hops,
+                           all_rows=not self.config.needed_rows, whole_blocks=depth.whole_blocks)
 
     def rows_sent(self, local, hop: int) -> int:
         """Rows that this rank sends in a hop of training, counted once per receiver. Collective."""

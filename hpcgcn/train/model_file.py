@@ -95,7 +95,8 @@ def fitting_shape(config: Config, layout: Layout) -> Shape:
     """The shape of a stored model, with the widths that its graph gave it; ValueError if the
     parameters are not its."""
     first = "input.weight" if "input.weight" in layout else "conv1.weight"
-    last = "output.weight" if "output.weight" in layout else f"conv{config.layers}.weight"
+    outputs = ("output.weight", f"conv{config.layers}.weight2", f"conv{config.layers}.weight")
+    last = next((name for name in outputs if name in layout), outputs[-1])
     if not all(len(layout.get(name, (0, ()))[1]) == 2 for name in (first, last)):
         raise ValueError(f"/layout has no matrices {first} and {last}")
     # With attention the last weight has the classes of all heads side by side.

@@ -159,6 +159,7 @@ class Trainer:
             raise explain_divergence(self, loss)
         if self.config.clip:
             clip_gradient(self.parameters, self.config.clip, self.owner.everywhere)
+        self.engine.model.remember()
         self.optimiser.update(learning_rate(self.config, epoch))
         self.rates.observe(loss)
         self.errors.agree(agreed[2:])

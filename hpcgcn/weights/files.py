@@ -18,7 +18,7 @@ from hpcgcn.formats.files import check_readable
 from hpcgcn.nn.models import MODELS, Shape, parameter_specs
 from hpcgcn.train import checkpoint
 from hpcgcn.train.folder import RunFolder
-from hpcgcn.weights.layouts import FRAMEWORKS, to_theirs
+from hpcgcn.weights.layouts import BATCH_COUNT, FRAMEWORKS, to_theirs
 from hpcgcn.weights.recognise import Found, from_theirs
 
 _FORMAT = "hpcgcn weights 1"
@@ -39,7 +39,8 @@ def read_tensors(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[s
         with safe_open(os.fspath(path), framework="numpy") as file:
             metadata = file.metadata() or {}
         with open(path, "rb") as file:
-            return {name: _array(held) for name, held in deserialize(file.read())}, metadata
+            return {name: _array(held) for name, held in deserialize(file.read())
+                    if not name.endswith(BATCH_COUNT)}, metadata
     except (SafetensorError, ValueError, TypeError, AttributeError, KeyError) as error:
         raise FileError(f"{path} cannot be read ({error}); expected a safetensors file of BF16, "
                         "F16, F32 or F64 numbers") from None
@@ -82,7 +83,7 @@ def imported_config(path, weights: Found, metadata: dict[str, str], given: dict)
     user gave."""
     shape = weights.shape
     chosen = {"model": shape.model, "layers": shape.layers, "linear_layers": shape.linear_layers,
-              "dropout": 0.0, "norm": "yes" if shape.norm else "no", "hidden": shape.hidden}
+              "dropout": 0.0, "norm": _norm_setting(shape), "hidden": shape.hidden}
     if MODELS[shape.model].attends:
         chosen |= {"heads": shape.heads, "output_heads": shape.output_heads}
     chosen |= {name: value for name, value in _noted(path, metadata).items()
@@ -93,6 +94,12 @@ def imported_config(path, weights: Found, metadata: dict[str, str], given: dict)
             raise ConfigError(f"{path} holds a {shape.model} with {name} = {chosen[name]}, not "
                               f"{getattr(config, name)}; leave it out")
     return config
+
+
+def _norm_setting(shape: Shape) -> str:
+    if shape.batch_norm:
+        return "batch"
+    return "yes" if shape.norm else "no"
 
 
 def _noted(path, metadata: dict[str, str]) -> dict:

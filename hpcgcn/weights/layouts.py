@@ -24,6 +24,10 @@ LINEAR = {"weight": ("weight", True), "bias": ("bias", False)}
 # Vectors by head, which PyG keeps with an axis in front.
 BY_HEAD = ("att_src", "att_dst")
 NORM = {"gamma": ("weight", False), "beta": ("bias", False)}
+# Of a BatchNorm: how many batches it has seen, which is no weight, and the variance.
+BATCH_COUNT = "num_batches_tracked"
+RUNNING_VARIANCE = "running_var"
+BATCH_NORM = NORM | {"mean": ("running_mean", False), "deviation": (RUNNING_VARIANCE, False)}
 
 
 def their_names(framework: str, shape: Shape) -> dict[str, tuple[str, bool]]:
@@ -43,8 +47,8 @@ def _their_name(framework: str, shape: Shape, name: str) -> tuple[str, bool]:
         return f"lins.{0 if module == 'input' else 1}.{theirs}", turned
     number = int(re.sub(r"\D", "", module)) - 1
     if module.startswith("norm"):
-        theirs, turned = NORM[part]
-        return f"norms.{number}.{theirs}", turned
+        theirs, turned = BATCH_NORM[part]
+        return f"{'bns' if shape.batch_norm else 'norms'}.{number}.{theirs}", turned
     names = LINEAR if shape.architecture.is_linear(number + 1) else LAYERS[framework, shape.model]
     theirs, turned = names[part]
     return f"{_LIST[framework]}.{number}.{theirs}", turned
@@ -57,8 +61,11 @@ def to_theirs(framework: str, shape: Shape,
                                             np.float32)
                for ours, (theirs, turned) in their_names(framework, shape).items()}
     if framework != "hpcgcn":
-        tensors = {name: value[None] if name.endswith(BY_HEAD) else value
+        tensors = {name: value[None] if name.endswith(BY_HEAD)
+                   else value ** 2 if name.endswith(RUNNING_VARIANCE) else value
                    for name, value in tensors.items()}
+        tensors |= {name.removesuffix(RUNNING_VARIANCE) + BATCH_COUNT: np.zeros((), np.int64)
+                    for name in tensors if name.endswith(RUNNING_VARIANCE)}
     for name in MODELS[shape.model].zero_weights.get(framework, ()):
         tensors.update({f"{_LIST[framework]}.{k}.{name}": np.zeros(shape.hidden, np.float32)
                         for k in range(shape.layers)})

@@ -9,11 +9,12 @@ import numpy as np
 
 from hpcgcn.errors import FileError
 from hpcgcn.nn.parameters import LARGEST_PARAMETER, are_usable
-from hpcgcn.weights.layouts import BY_HEAD, LAYERS, LINEAR
+from hpcgcn.weights.layouts import BATCH_NORM, BY_HEAD, LAYERS, LINEAR, NORM, RUNNING_VARIANCE
 
 # Longest first: what of a name belongs to the layer.
 _SUFFIXES = ("fc_neigh.weight", "fc_self.weight", "fc_self.bias", "lin_l.weight", "lin_l.bias",
-             "lin_r.weight", "lin.weight", *BY_HEAD, "weight1", "weight2", "weight", "bias")
+             "lin_r.weight", "lin.weight", *BY_HEAD, "running_mean", RUNNING_VARIANCE,
+             "weight1", "weight2", "weight", "bias")
 # A name that only one kind of layer has, and which it is. A layer whose weight is called like a
 # linear layer's has none.
 SIGNS: dict[str, tuple[str, str]] = {}
@@ -27,7 +28,7 @@ for _kind, _names in LAYERS.items():
 _OTHERS = re.compile(r"lin_(rel|root|out|key|query|value|skip|src|dst|edge|beta|self|neigh|f|s)|"
                      r"fc_pool|lstm|rnn|gru|nn|apply_func|att(?!_src$|_dst$)\w*")
 _BATCH_NORM = re.compile(r"bns?\d*|batch_?norms?\d*|BatchNorm\w*")
-KNOWN = "GCNConv, GraphConv, SAGEConv, GCN2Conv, GATConv, Linear and LayerNorm"
+KNOWN = "GCNConv, GraphConv, SAGEConv, GCN2Conv, GATConv, Linear, LayerNorm and BatchNorm"
 
 
 def kind_of_layer(parts: dict) -> set[tuple[str, str]]:
@@ -52,6 +53,11 @@ def checked(where: str, name: str, tensor: np.ndarray) -> np.ndarray:
     if tensor.ndim not in (1, 2):
         raise FileError(f"{where}: the tensor {name!r} has the shape {tensor.shape}; expected "
                         "one or two dimensions")
+    if name.endswith(RUNNING_VARIANCE):
+        if (tensor < 0).any():
+            raise FileError(f"{where}: the tensor {name!r} holds negative numbers; expected "
+                            "variances")
+        tensor = np.sqrt(tensor)             # ours is the standard deviation
     with np.errstate(over="ignore"):
         tensor = tensor.astype(np.float32)
     if not are_usable(tensor):
@@ -94,9 +100,6 @@ def sort_modules(where: str, tensors: dict[str, np.ndarray]) -> dict[str, dict[s
 
 def _split(where: str, name: str, tensors: dict, root: str) -> tuple[str, str]:
     """(module, name within it) of a tensor."""
-    if any(_BATCH_NORM.fullmatch(part) or part.startswith("running_") for part in name.split(".")):
-        raise FileError(f"{where}: the tensor {name!r} belongs to batch normalisation; expected "
-                        "LayerNorm, or none")
     suffix = next((s for s in _SUFFIXES if name == s or name.endswith("." + s)), None)
     inner = name.removeprefix(root).split(".")  # how the model itself is called does not matter
     if suffix is None or any(_OTHERS.fullmatch(part) for part in inner):
@@ -131,7 +134,7 @@ def taken(where: str, module: str, parts: dict, names: dict, optional=()) -> dic
             raise FileError(f"{where}: {module} has no {theirs}; expected "
                             f"{', '.join(t for t, _ in names.values())}")
         tensor = parts.pop(theirs)
-        n_dimensions = 1 if ours in ("bias", "gamma", "beta") else 2
+        n_dimensions = 1 if ours in ("bias", *BATCH_NORM) else 2
         if tensor.ndim != n_dimensions:
             raise FileError(f"{where}: {module}.{theirs} has the shape {tensor.shape}; expected "
                             f"{n_dimensions} dimensions")
@@ -144,4 +147,15 @@ def taken(where: str, module: str, parts: dict, names: dict, optional=()) -> dic
 
 def is_norm(parts: dict) -> bool:
     """Is this the module of a normalisation? Its weight is a vector."""
-    return "weight" in parts and parts["weight"].ndim == 1
+    return "running_mean" in parts or ("weight" in parts and parts["weight"].ndim == 1)
+
+
+def norm_names(where: str, module: str, parts: dict) -> dict[str, tuple[str, bool]]:
+    """How the tensors of a norm are called: LayerNorm's, or BatchNorm's with its statistics."""
+    if {"running_mean", RUNNING_VARIANCE} & set(parts):
+        return BATCH_NORM
+    if any(_BATCH_NORM.fullmatch(part) for part in module.split(".")):
+        raise FileError(f"{where}: {module} is a batch normalisation by its name and has no "
+                        "running_mean and running_var, by which evaluation normalises; expected "
+                        "one with track_running_stats=True, or LayerNorm")
+    return NORM

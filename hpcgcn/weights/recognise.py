@@ -16,12 +16,13 @@ import numpy as np
 
 from hpcgcn.errors import FileError
 from hpcgcn.nn.models import MODELS, Shape, models_where, parameter_specs
-from hpcgcn.weights.layouts import LAYERS, LINEAR, NORM
+from hpcgcn.weights.layouts import BATCH_COUNT, BATCH_NORM, LAYERS, LINEAR
 from hpcgcn.weights.modules import (
     checked,
     is_norm,
     kind_of_layer,
     natural,
+    norm_names,
     sort_modules,
     taken,
 )
@@ -32,7 +33,7 @@ _LINEAR_NAME = re.compile(r"(lins?|linears?|fcs?|dense|mlp|out|output|head|class
                           r"pred\w*|readout|post\w*)_?\d*", re.IGNORECASE)
 _FRONT_NAME = re.compile(r"(pre|in|input|embed|emb|enc|encoder|first|start)(_?\w*)", re.IGNORECASE)
 _OUR_NAME = re.compile(
-    r"(conv|norm)\d+\.(weight|weight_self|att_src|att_dst|bias|gamma|beta)|(input|output)\.(weight|bias)")
+    r"(conv|norm)\d+\.(weight|weight_self|weight2|att_src|att_dst|bias|bias2|gamma|beta|mean|deviation)|(input|output)\.(weight|bias)")
 
 
 @dataclass
@@ -54,7 +55,8 @@ class Found:
 def from_theirs(where: str, tensors: dict[str, np.ndarray], framework: str | None = None,
                 linear_layers: int | None = None) -> Found:
     """The model of a file. framework, linear_layers: what the file notes of itself, if it does."""
-    tensors = {name: checked(where, name, tensor) for name, tensor in tensors.items()}
+    tensors = {name: checked(where, name, tensor) for name, tensor in tensors.items()
+               if not name.endswith(BATCH_COUNT)}
     if framework == "hpcgcn" or _is_ours(tensors):
         return _ours(where, tensors, linear_layers or 0)
     modules = sort_modules(where, tensors)
@@ -167,12 +169,13 @@ def _stack(where: str, framework: str, model: str, modules: dict, noted: int | N
         widths.append(arrays["weight"].shape)
         parameters.update({f"conv{number}.{part}": value for part, value in arrays.items()})
     _check_chain(where, layers, widths)
-    n_norms = _norms(where, modules, parameters)
+    n_norms, batch_norm = _norms(where, modules, parameters)
     if n_norms not in (0, len(layers) - 1):
         raise FileError(f"{where}: {n_norms} norms for {len(layers)} layers; expected none, or "
                         "one after every layer but the last")
     shape = Shape(model, widths[0][0], widths[-1][1], len(layers), widths[0][1] if len(layers) > 1
-                  else 1, len(linear), norm=n_norms > 0, self_loops=MODELS[model].self_loops)
+                  else 1, len(linear), norm=n_norms > 0, batch_norm=batch_norm,
+                  self_loops=MODELS[model].self_loops)
     shape = _with_heads(shape, parameters)
     return Found(framework, shape, _fitted(where, shape, parameters))
 
@@ -196,12 +199,17 @@ def _check_biases(where: str, framework: str, model: str, layers: list[dict]):
                         "called lin cannot be told from GCNConv)")
 
 
-def _norms(where: str, modules: dict, parameters: dict) -> int:
-    norms = [name for name, parts in modules.items() if is_norm(parts)]
-    for number, name in enumerate(norms, 1):
+def _norms(where: str, modules: dict, parameters: dict) -> tuple[int, bool]:
+    """How many norms there are, and whether they are BatchNorm's."""
+    norms = {name: norm_names(where, name, parts) for name, parts in modules.items()
+             if is_norm(parts)}
+    for number, (name, names) in enumerate(norms.items(), 1):
+        if names is not next(iter(norms.values())):
+            raise FileError(f"{where}: {name} is another kind of norm than {next(iter(norms))}; "
+                            "expected one kind")
         parameters.update({f"norm{number}.{ours}": value
-                           for ours, value in taken(where, name, modules[name], NORM).items()})
-    return len(norms)
+                           for ours, value in taken(where, name, modules[name], names).items()})
+    return len(norms), BATCH_NORM in norms.values()
 
 
 def _check_chain(where: str, layers: list[str], widths: list[tuple[int, int]]):
@@ -253,7 +261,7 @@ def _is_ours(tensors: dict) -> bool:
     """Names that only our own files have; a plain GCN's conv1.weight and conv1.bias are DGL's too,
     and mean the same."""
     return (all(_OUR_NAME.fullmatch(name) for name in tensors)
-            and any(name.endswith(("weight_self", "gamma", "att_src"))
+            and any(name.endswith(("weight_self", "weight2", "gamma", "att_src"))
                     or name.startswith(("input.", "output.")) for name in tensors))
 
 
@@ -261,9 +269,11 @@ def _ours(where: str, tensors: dict, linear_layers: int) -> Found:
     """A file with our own names."""
     convs = {name for name in tensors if re.fullmatch(r"conv\d+\.weight", name)}
     layers = len(convs)
-    first_last = ("input.weight",
-            "output.weight") if "input.weight" in tensors else ("conv1.weight",
-                                                                f"conv{layers}.weight")
+    first_last = ("conv1.weight", f"conv{layers}.weight")
+    if "input.weight" in tensors:
+        first_last = ("input.weight", "output.weight")
+    elif f"conv{layers}.weight2" in tensors:
+        first_last = ("conv1.weight", f"conv{layers}.weight2")
     if not convs or not all(tensors.get(name, convs) is not convs and tensors[name].ndim == 2
                             for name in {*first_last, *convs}):
         raise FileError(f"{where}: layers are missing or have no two dimensions; expected "
@@ -271,7 +281,8 @@ def _ours(where: str, tensors: dict, linear_layers: int) -> Found:
                         f"{' and '.join(models_where('dense_ends'))} input.weight and "
                         "output.weight")
     n_features, n_classes = tensors[first_last[0]].shape[0], tensors[first_last[1]].shape[1]
-    hidden = tensors[first_last[0]].shape[1] if layers > 1 or first_last[0] == "input.weight" else 1
+    has_width = layers > 1 or first_last != ("conv1.weight", "conv1.weight")
+    hidden = tensors[first_last[0]].shape[1] if has_width else 1
     shapes = [_with_heads(replace(shape, n_features=n_features, n_classes=n_classes,
                                   hidden=hidden), tensors)
               for shape in _shapes(layers, _linear_counts(tensors, layers, linear_layers))]
@@ -292,9 +303,11 @@ def _linear_counts(tensors: dict, layers: int, noted: int) -> list[int]:
 def _shapes(layers: int, linear_counts: list[int]) -> Iterator[Shape]:
     """Every model of so many layers."""
     for name, kind in MODELS.items():
-        for norm in (False, True) if "norm" in kind.options else (False,):
+        norms: list[dict[str, bool]] = [{}] + [{"norm": True}] * ("norm" in kind.options)
+        norms += [{"norm": True, "batch_norm": True}] * ("batch_norm" in kind.options)
+        for norm in norms:
             for n_linear in linear_counts if "linear_layers" in kind.options else (0,):
-                yield Shape(name, 1, 1, layers, 1, n_linear, norm=norm, self_loops=kind.self_loops)
+                yield Shape(name, 1, 1, layers, 1, n_linear, self_loops=kind.self_loops, **norm)
 
 
 def _fitted(where: str, shape: Shape, parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

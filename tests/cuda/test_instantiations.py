@@ -148,6 +148,12 @@ def flat(device):
     device.same("adam", (x, y, numbers(101, seed=2), np.abs(numbers(101, seed=3))), 0.01, 0.9,
                 0.999, 1e-8, 0.1, 0.5, 0.5)
     device.same("column_sum_add", (numbers(100, 9), numbers(9)))
+    rows, other, sums = numbers(700, 41), numbers(700, 41, seed=1), np.ones(41)
+    for y in (other, None):
+        device.same("column_dots_add", (rows, y, sums), tolerance=1e-12)
+    vectors = [numbers(41, seed=k) for k in (2, 3, 4)]
+    device.same("column_affine", (rows, vectors[0], other, *vectors[1:], np.zeros_like(rows)))
+    device.same("column_affine", (rows, vectors[0], None, None, vectors[2], np.zeros_like(rows)))
     assert device.backend.square_sum(device.put(x)) == pytest.approx(ORACLE.square_sum(x))
 
 

@@ -162,10 +162,14 @@ def square(*names):
      "linear layers last"),
     (square("conv1.lin.weight", "conv1.bias", "lin1.weight", "lin1.bias", "lin2.weight",
             "lin2.bias"), "before or after"),
-    (square("conv1.lin.weight", "bns.0.weight", "bns.0.bias", "conv2.lin.weight"),
-     "batch normalisation"),
-    (square("conv1.lin.weight", "norm.running_mean", "norm.weight", "norm.bias"),
-     "batch normalisation"),
+    (square("conv1.lin.weight", "conv2.lin.weight")
+     | {"bns.0.weight": np.ones(4), "bns.0.bias": np.ones(4)}, "batch normalisation by its name"),
+    (square("conv1.lin.weight", "conv2.lin.weight")
+     | {f"norm.{name}": np.ones(4) for name in ("running_mean", "weight", "bias")},
+     "no running_var"),
+    (square("conv1.lin.weight", "conv2.lin.weight")
+     | {f"norm.{name}": -np.ones(4) for name in ("running_mean", "running_var", "weight", "bias")},
+     "expected variances"),
     (plain((5, 16), (16, 8), (8, 3)), "widths 8 and 16"),
     (plain((5, 8)) | {"conv3.weight": np.ones((9, 3))}, "takes 9"),
     ({"conv1.weight": np.ones(())}, "one or two dimensions"),

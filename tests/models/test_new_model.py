@@ -18,14 +18,14 @@ from hpcgcn.nn.models import MODELS, Architecture
 from hpcgcn.nn.models.base import dense_specs
 from hpcgcn.nn.steps import InitialResidual
 
-SETTINGS = {"model": "appnp", "layers": 5, "hidden": 9, "dropout": 0.5, "alpha": 0.2, "seed": 3,
-            "dtype": "float64", "backend": "reference"}
+SETTINGS = {"model": "propagation", "layers": 5, "hidden": 9, "dropout": 0.5, "alpha": 0.2,
+            "seed": 3, "dtype": "float64", "backend": "reference"}
 
 
-class APPNP(Architecture):
+class Propagation(Architecture):
     """Predict, then propagate (Gasteiger et al.): h = MLP(x); z = (1 - alpha) A z + alpha h."""
 
-    name, title = "appnp", "APPNP"
+    name, title = "propagation", "Propagation"
     options = ("alpha",)
     dense_ends = True
 
@@ -51,24 +51,24 @@ class APPNP(Architecture):
 
 
 @pytest.fixture
-def appnp(monkeypatch):
-    monkeypatch.setitem(MODELS, "appnp", APPNP)
+def propagation(monkeypatch):
+    monkeypatch.setitem(MODELS, "propagation", Propagation)
 
 
-def test_a_model_is_known_by_its_class_alone(appnp):
-    assert make_config({"model": "appnp"}).model == "appnp"
-    with pytest.raises(ConfigError, match="appnp does not take it"):
+def test_a_model_is_known_by_its_class_alone(propagation):
+    assert make_config({"model": "propagation"}).model == "propagation"
+    with pytest.raises(ConfigError, match="propagation does not take it"):
         make_trainer(small_graph(), **SETTINGS, linear_layers=1)
 
 
 def test_without_its_class_it_is_refused():
     with pytest.raises(ConfigError, match="choose one of"):
-        make_config({"model": "appnp"})
+        make_config({"model": "propagation"})
 
 
 @pytest.mark.parametrize("graph_changes", [{}, {"sparse": True}, {"directed": True},
                                            {"multilabel": True}])
-def test_its_gradients_are_the_slopes_of_the_loss(appnp, graph_changes):
+def test_its_gradients_are_the_slopes_of_the_loss(propagation, graph_changes):
     trainer, rng = make_trainer(small_graph(**graph_changes), **SETTINGS), np.random.default_rng(1)
     trainer.parameters.value += 0.1 * rng.standard_normal(trainer.parameters.size)
     loss_at(trainer, 2)
@@ -78,7 +78,7 @@ def test_its_gradients_are_the_slopes_of_the_loss(appnp, graph_changes):
         assert abs(slope(trainer, direction, 2) - gradient @ direction) < TOLERANCE, where
 
 
-def test_its_logits_are_those_of_the_formula(appnp):
+def test_its_logits_are_those_of_the_formula(propagation):
     graph = small_graph()
     trainer = make_trainer(graph, **SETTINGS)
     p, matrix = trainer.parameters.host_values(), dense_adjacency(graph) + np.eye(graph.n_nodes)
@@ -96,10 +96,10 @@ def test_its_logits_are_those_of_the_formula(appnp):
 SCRIPT = """
 import json, sys
 sys.path[:0] = {paths!r}
-from test_new_model import APPNP, SETTINGS
+from test_new_model import Propagation, SETTINGS
 from hpcgcn.nn.models import register
 from hpcgcn import open_model, predict, train_model
-register(APPNP)
+register(Propagation)
 losses, name = [], sys.argv[2]
 result = train_model("g.h5", SETTINGS | {{"epochs": 6, "eval_every": 2}} | json.loads(sys.argv[1]),
                      callback=lambda report: losses.append(report.loss))

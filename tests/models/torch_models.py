@@ -38,11 +38,11 @@ class Oracle:
         self.graph, self.config = graph, config
         self.matrix = normalised(graph, config)
         self.x = torch.from_numpy(dense_features(graph))
-        self.p = {name: torch.from_numpy(np.array(v, np.float64)).requires_grad_()
-                  for name, v in values.items()}
-        self.epoch = 0
+        self.p = {name: torch.from_numpy(np.array(v, np.float64)).requires_grad_(
+                      not name.endswith((".mean", ".deviation"))) for name, v in values.items()}
+        self.epoch, self.trains = 0, True
         auto_norm = config.model == "sage"
-        self.norm = {"yes": True, "no": False, "auto": auto_norm}[config.norm]
+        self.norm = {"yes": True, "batch": True, "no": False, "auto": auto_norm}[config.norm]
         sparse = not isinstance(graph.features, np.ndarray)
         self.precomputes = {"yes": True, "no": False, "auto": not sparse}[config.precompute]
 
@@ -56,8 +56,25 @@ class Oracle:
         return h * torch.from_numpy((bits >= threshold) * scale)
 
     def layer_norm(self, h: torch.Tensor, layer: int) -> torch.Tensor:
+        """The norm of a layer, whichever it is."""
+        if self.config.norm == "batch":
+            return self.batch_norm(h, *(self.p[f"norm{layer}.{part}"]
+                                        for part in ("gamma", "beta", "mean", "deviation")))
         return torch.nn.functional.layer_norm(h, h.shape[1:], self.p[f"norm{layer}.gamma"],
                                               self.p[f"norm{layer}.beta"], 1e-5)
+
+    def batch_norm(self, h, gamma, beta, mean, deviation) -> torch.Tensor:
+        """PyTorch moves the running statistics as it goes."""
+        variance = deviation ** 2
+        out = torch.nn.functional.batch_norm(h, mean, variance, gamma, beta, self.trains, 0.1, 1e-5)
+        deviation.copy_(variance.sqrt())
+        return out
+
+    def biases_without_effect(self) -> list[torch.Tensor]:
+        """Those in front of a BatchNorm, which subtracts them again."""
+        if self.config.norm != "batch" or self.config.model == "resgcn":
+            return []
+        return [self.p[f"conv{layer}.bias"] for layer in range(1, self.config.layers)]
 
     def logits(self, epoch: int) -> torch.Tensor:
         self.epoch = epoch
@@ -100,12 +117,34 @@ class Oracle:
 
     def resgcn(self) -> torch.Tensor:
         config, p = self.config, self.p
-        h = self.drop(self.x, 1) @ p["input.weight"] + p["input.bias"]
+        h = self.drop(self.x, 1) @ p["input.weight"] + p.get("input.bias", 0)
         for layer in range(1, config.layers + 1):
             e = self.drop(torch.relu(self.layer_norm(h, layer)), layer + 1)
-            h = h + self.matrix @ e @ p[f"conv{layer}.weight"] + p[f"conv{layer}.bias"]
+            h = h + self.matrix @ e @ p[f"conv{layer}.weight"] + p.get(f"conv{layer}.bias", 0)
         e = self.drop(torch.relu(self.layer_norm(h, config.layers + 1)), config.layers + 2)
         return e @ p["output.weight"] + p["output.bias"]
+
+    def appnp(self) -> torch.Tensor:
+        config, p = self.config, self.p
+        h = torch.relu(self.drop(self.x, 1) @ p["input.weight"] + p["input.bias"])
+        predicted = z = self.drop(h, 2) @ p["output.weight"] + p["output.bias"]
+        for _ in range(config.layers):
+            z = (1 - config.alpha) * self.matrix @ z + config.alpha * predicted
+        return z
+
+    def gin(self) -> torch.Tensor:
+        config, p, h = self.config, self.p, self.x
+        matrix = torch.from_numpy(dense_adjacency(self.graph) + np.eye(self.graph.n_nodes))
+        for layer in range(1, config.layers + 1):
+            if layer == 1 and self.precomputes:
+                summed = self.drop(matrix @ h, 1, stream=1)
+            else:
+                summed = matrix @ self.drop(h, layer)
+            inner = summed @ p[f"conv{layer}.weight"] + p[f"conv{layer}.bias"]
+            inner = torch.relu(self.layer_norm(inner, layer) if self.norm else inner)
+            h = inner @ p[f"conv{layer}.weight2"] + p[f"conv{layer}.bias2"]
+            h = torch.relu(h) if layer < config.layers else h
+        return h
 
     def gat(self) -> torch.Tensor:
         config, p, h = self.config, self.p, self.x

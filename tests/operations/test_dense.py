@@ -149,3 +149,36 @@ def check_column_sum(backend, arena, n, width):
 def test_square_sum_is_exact_to_double_precision(backend, arena, n):
     x = numbers(n)
     assert backend.square_sum(arena.put(x)) == pytest.approx(float((x ** 2).sum()), rel=1e-12)
+
+
+# -- whole columns ---------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("shape", [(0, 3), (1, 1), (5, 41), (3000, 17)])
+@pytest.mark.parametrize("other", ["another", "itself", None])
+def test_column_dots_are_added_up_in_float64(backend, arena, shape, other):
+    x = numbers(*shape).astype(np.float32).astype(np.float64) + 1000.0
+    y = {"another": numbers(*shape, seed=1), "itself": x, None: np.ones(shape)}[other]
+    x, y = (rows.astype(np.float32).astype(np.float64) for rows in (x, y))
+    before = numbers(shape[1], seed=2)
+    out = backend.from_host(before.copy())
+    rows = arena.put(x)
+    backend.column_dots_add(rows, {"another": arena.put(y), "itself": rows, None: None}[other],
+                            out)
+    found = backend.to_host(out)
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(found, before + (x * y).sum(axis=0),
+                               atol=1e-13 * (np.abs(x * y).sum(axis=0).max(initial=1.0)), rtol=0)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (1, 1), (5, 41), (300, 17)])
+@pytest.mark.parametrize("target", ["new", "x", "y", "without y"])
+def test_columns_are_scaled_and_shifted(backend, arena, shape, target):
+    x, y = numbers(*shape), numbers(*shape, seed=1)
+    scale, weight, shift = (numbers(shape[1], seed=k) for k in (2, 3, 4))
+    arrays = {"new": arena.garbage(shape), "x": arena.put(x), "y": arena.put(y)}
+    second = (None, None) if target == "without y" else (arrays["y"], arena.put(weight))
+    out = arrays["x" if target == "without y" else target]
+    backend.column_affine(arrays["x"], arena.put(scale), *second, arena.put(shift), out)
+    y = np.zeros(shape) if target == "without y" else y
+    close(arena.get(out), x * scale + y * weight + shift,
+          np.abs(x * scale) + np.abs(y * weight) + np.abs(shift), 4)

@@ -198,6 +198,12 @@ class NativeBackend(NativeAttention, Backend):
     def column_sum_add(self, x, out):
         self._call["column_sum_add"](self.threads, x, x.shape[1], out)
 
+    def column_dots_add(self, x, y, out):
+        self._call["column_dots_add"](self.threads, x, y, x.shape[1], out)
+
+    def column_affine(self, x, scale, y, weight, shift, out):
+        self._call["column_affine"](self.threads, x, scale, y, weight, shift, out, x.shape[1])
+
     def square_sum(self, x):
         return self._call["square_sum"](self.threads, x)
 

@@ -27,6 +27,7 @@ class Shape:
     hidden: int
     linear_layers: int = 0           # the last k layers are plain linear
     norm: bool = False               # LayerNorm after every layer but the last
+    batch_norm: bool = False         # BatchNorm in the place of LayerNorm
     dropout: float = 0.0
     alpha: float = 0.1               # share of the initial residual
     lambda_: float = 0.5             # strength of the identity mapping
@@ -39,13 +40,14 @@ class Shape:
     @classmethod
     def of(cls, settings, n_features: int, n_classes: int) -> Shape:
         """The shape that settings mean: what they leave open is the model's own default."""
-        kind, choose = MODELS[settings.model], {"yes": True, "no": False}
+        kind, choose = MODELS[settings.model], {"yes": True, "batch": True, "no": False}
         # Models without attention are the same model whatever these settings are.
         attention = {name: getattr(settings, name) for name in
                      ("heads", "output_heads", "attention_dropout") if kind.attends}
         return cls(settings.model, n_features, n_classes, settings.layers, settings.hidden,
                    settings.linear_layers, norm=choose.get(settings.norm, kind.norm),
-                   dropout=settings.dropout, alpha=settings.alpha, lambda_=settings.lambda_,
+                   batch_norm=settings.norm == "batch", dropout=settings.dropout,
+                   alpha=settings.alpha, lambda_=settings.lambda_,
                    self_loops=choose.get(settings.self_loops, kind.self_loops),
                    weights_first=settings.weights_first, **attention)
 
@@ -92,10 +94,23 @@ class Architecture:
             takers = " and ".join(models_with("linear_layers"))
             raise ConfigError(f"linear_layers is for {takers}; {self.name} does not take it: "
                               f"leave it 0")
+        if self.shape.batch_norm and "batch_norm" not in self.options:
+            raise ConfigError(f"norm = 'batch' is for {', '.join(models_with('batch_norm'))}; "
+                              f"{self.name} has no norm")
 
     def is_linear(self, layer: int) -> bool:
         """Is graph layer `layer` a plain linear one, without aggregation?"""
         return False
+
+    def norm_specs(self, number: int, width: int) -> list[Spec]:
+        """The parameters of a norm; with BatchNorm also its running statistics, which no gradient
+        moves."""
+        learned = [Spec(f"norm{number}.gamma", (width,), 1.0, "norm"),
+                   Spec(f"norm{number}.beta", (width,), 0.0, "norm")]
+        if not self.shape.batch_norm:
+            return learned
+        return [*learned, Spec(f"norm{number}.mean", (width,), 0.0, "statistics"),
+                Spec(f"norm{number}.deviation", (width,), 1.0, "statistics")]
 
     def specs(self) -> list[Spec]:
         """Names and shapes of all parameters, in the order of the flat array."""
@@ -127,12 +142,6 @@ def parameter_specs(shape: Shape) -> list[Spec]:
     architecture = shape.architecture
     architecture.check()
     return architecture.specs()
-
-
-def norm_specs(number: int, width: int) -> list[Spec]:
-    """The parameters of a LayerNorm."""
-    return [Spec(f"norm{number}.gamma", (width,), 1.0, "norm"),
-            Spec(f"norm{number}.beta", (width,), 0.0, "norm")]
 
 
 def dense_specs(name: str, d_in: int, d_out: int) -> list[Spec]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hpcgcn.errors import ConfigError
 from hpcgcn.nn.builder import Builder
 from hpcgcn.nn.fields import Field
-from hpcgcn.nn.models.base import Architecture, norm_specs, register
+from hpcgcn.nn.models.base import Architecture, register
 from hpcgcn.nn.parameters import Spec
 
 
@@ -17,7 +17,7 @@ class GAT(Architecture):
     name, title = "gat", "GAT"
     normalisation = "sum"
     attends = True
-    options = ("norm", "heads", "output_heads", "attention_dropout")
+    options = ("norm", "batch_norm", "heads", "output_heads", "attention_dropout")
     weight_names = {"pyg": {"weight": ("lin.weight", True), "att_src": ("att_src", False),
                             "att_dst": ("att_dst", False), "bias": ("bias", False)}}
 
@@ -52,7 +52,7 @@ class GAT(Architecture):
                  Spec(f"{name}.att_dst", (heads, columns)),
                  Spec(f"{name}.bias", (columns if last else heads * columns,), 0.0)]
         has_norm = self.shape.norm and not last
-        return specs + (norm_specs(layer, heads * columns) if has_norm else [])
+        return specs + (self.norm_specs(layer, heads * columns) if has_norm else [])
 
     def build(self, build: Builder) -> Field:
         source, last = build.input_source(), self.shape.layers

@@ -5,20 +5,21 @@ from __future__ import annotations
 from hpcgcn.errors import ConfigError
 from hpcgcn.nn.builder import Builder
 from hpcgcn.nn.fields import Field
-from hpcgcn.nn.models.base import Architecture, norm_specs, register
+from hpcgcn.nn.models.base import Architecture, register
 from hpcgcn.nn.parameters import Spec
 
 
 @register
 class GCN(Architecture):
-    """Layers y = A h W + b, with an optional LayerNorm, ReLU and dropout between them."""
+    """Layers y = A h W + b, with an optional norm, ReLU and dropout between them."""
 
     name, title = "gcn", "GCN"
-    options = ("norm", "linear_layers")
+    options: tuple[str, ...] = ("norm", "batch_norm", "linear_layers")
     precomputes_input = True
     adds_own_row = False             # y += h W_self
-    weight_names = {"pyg": {"weight": ("lin.weight", True), "bias": ("bias", False)},
-                    "dgl": {"weight": ("weight", False), "bias": ("bias", False)}}
+    weight_names: dict[str, dict[str, tuple[str, bool]]] = {
+        "pyg": {"weight": ("lin.weight", True), "bias": ("bias", False)},
+        "dgl": {"weight": ("weight", False), "bias": ("bias", False)}}
     out_degrees_in: tuple[str, ...] = ("dgl",)       # its GraphConv
 
     def check(self):
@@ -34,6 +35,10 @@ class GCN(Architecture):
             return shape.n_features
         return shape.n_classes if layer == shape.layers else shape.hidden
 
+    def convolution_width(self, layer: int) -> int:
+        """Width of what a layer aggregates and multiplies by its first weight."""
+        return self.width(layer)
+
     def is_linear(self, layer: int) -> bool:
         return layer > self.shape.layers - self.shape.linear_layers
 
@@ -48,7 +53,7 @@ class GCN(Architecture):
             specs.append(Spec(f"conv{layer}.weight_self", (d_in, d_out)))
         specs.append(Spec(f"conv{layer}.bias", (d_out,), 0.0))
         has_norm = self.shape.norm and layer < self.shape.layers
-        return specs + (norm_specs(layer, d_out) if has_norm else [])
+        return specs + (self.norm_specs(layer, d_out) if has_norm else [])
 
     def _has_own_weight(self, layer: int) -> bool:
         return self.adds_own_row and not self.is_linear(layer)
@@ -70,7 +75,7 @@ class GCN(Architecture):
         """y = A h W (+ h W_self), in the cheaper order."""
         weight = f"conv{layer}.weight"
         own = f"conv{layer}.weight_self" if self._has_own_weight(layer) else None
-        d_in, d_out = self.width(layer - 1), self.width(layer)
+        d_in, d_out = self.width(layer - 1), self.convolution_width(layer)
         if layer == 1 and build.inputs.aggregated is not None:
             return self._precomputed_layer(build, weight, own, d_out)
         if layer == 1:

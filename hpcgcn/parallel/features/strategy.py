@@ -7,6 +7,7 @@ from hpcgcn.parallel.features.aggregations import TransposedAggregations
 from hpcgcn.parallel.features.loading import count_sparse_ranks, load_slice
 from hpcgcn.parallel.features.tuning import USUAL_BLOCKS, fastest_blocks
 from hpcgcn.parallel.features.whole_graph import WholeGraph, build_whole
+from hpcgcn.parallel.needed import Depth
 from hpcgcn.parallel.strategy import Strategy, exact_policies
 
 BLOCKS = "blocks"                    # in choices.json
@@ -34,8 +35,8 @@ class FeatureStrategy(Strategy):
     def load(self, source) -> Part:
         return load_slice(self.runtime.comm, source, self.config, self.n_sparse)
 
-    def local_graph(self, part: Part, self_loops: bool, n_hops: int | None) -> WholeGraph:
-        return build_whole(self.runtime.comm, part, self_loops, n_hops,
+    def local_graph(self, part: Part, self_loops: bool, depth: Depth) -> WholeGraph:
+        return build_whole(self.runtime.comm, part, self_loops, depth,
                            all_rows=not self.config.needed_rows, order_blocks=self.n_sparse > 0)
 
     def aggregations(self, backend, local, model, policies=None) -> TransposedAggregations:

@@ -16,7 +16,7 @@ from hpcgcn.mpi import large
 from hpcgcn.parallel.features.block_order import block_order
 from hpcgcn.parallel.features.layout import first_rows
 from hpcgcn.parallel.local_graph import Structure, sorted_entries, weight_sums
-from hpcgcn.parallel.needed import NeededRows, distances
+from hpcgcn.parallel.needed import EVALUATED, Depth, NeededRows, distances
 
 COUNTED_ENTRIES = 1 << 24            # looked at together: bounds the memory that it takes
 
@@ -96,16 +96,16 @@ class WholeGraph:
         return ids
 
 
-def build_whole(comm, part: Part, self_loops: bool, n_hops: int | None = None,
+def build_whole(comm, part: Part, self_loops: bool, depth: Depth = EVALUATED,
                 all_rows: bool = False, order_blocks: bool = False) -> WholeGraph:
     """Gather the whole adjacency once per host. Collective.
 
-    n_hops: of the model that is trained; None: it is only evaluated, and needs all rows. all_rows:
-    training computes all of them, too. order_blocks: every rank may put its rows in an order in
+    depth: of the model that is trained, or EVALUATED, which needs all rows. all_rows: training
+    computes all of them, too. order_blocks: every rank may put its rows in an order in
     which blocks of rows gather from few blocks.
     """
     from mpi4py import MPI
-    needed = _needed(comm, part, n_hops, all_rows)
+    needed = _needed(comm, part, depth, all_rows)
     order = block_order(part) if order_blocks else np.arange(part.n_owned)
     order = order[np.argsort(needed.distance[order], kind="stable")]
     needed.distance = needed.distance[order]
@@ -142,11 +142,12 @@ def build_whole(comm, part: Part, self_loops: bool, n_hops: int | None = None,
                       len(indices))
 
 
-def _needed(comm, part: Part, n_hops: int | None, all_rows: bool) -> NeededRows:
+def _needed(comm, part: Part, depth: Depth, all_rows: bool) -> NeededRows:
     """Which rows training needs, in the part's order."""
-    if n_hops is None or all_rows:
+    if depth.n_hops is None or all_rows:
         return NeededRows(np.zeros(part.n_owned, np.int32), 0, all_rows=True)
-    return NeededRows(distances(comm, part, n_hops), n_hops)
+    return NeededRows(distances(comm, part, depth.n_hops), depth.n_hops,
+                      whole_blocks=depth.whole_blocks)
 
 
 def _bounds(counts: np.ndarray, distance: int) -> np.ndarray:

@@ -12,6 +12,7 @@ from hpcgcn.parallel.hosts.groups import HostGroups
 from hpcgcn.parallel.hosts.layout import cut_blocks, rows_of
 from hpcgcn.parallel.hosts.shared import share_object
 from hpcgcn.parallel.local_graph import LocalGraph, build_local
+from hpcgcn.parallel.needed import Depth
 from hpcgcn.parallel.partition.halo_plans import HaloPlans
 from hpcgcn.parallel.partition.settings import halo_kind
 
@@ -61,20 +62,19 @@ class HostPart(Part):
     graph: HostGraph = None              # type: ignore[assignment] # always given; Part has defaults
 
 
-def host_part(groups: HostGroups, part: Part, config, self_loops: bool, n_hops: int | None,
+def host_part(groups: HostGroups, part: Part, config, self_loops: bool, depth: Depth,
               precompute: bool) -> HostPart:
     """From the run of rows that a rank has read to the rows that it updates. Collective.
 
-    n_hops: of the model that is trained; None: it is only evaluated. precompute: hop 0 is done
-    once.
+    depth: of the model that is trained, or EVALUATED. precompute: hop 0 is done once.
     """
     gathered, built = _gathered(groups, part), None
     if groups.number == 0:
-        local = build_local(groups.across.comm, gathered, self_loops, n_hops,
-                            all_rows=not config.needed_rows)
+        local = build_local(groups.across.comm, gathered, self_loops, depth.n_hops,
+                            all_rows=not config.needed_rows, whole_blocks=depth.whole_blocks)
         halos = HaloPlans(local, halo_kind(config))
         halos.whole()
-        for hop in range(0 if precompute else 1, (n_hops or 0) + 1):
+        for hop in range(0 if precompute else 1, (depth.n_hops or 0) + 1):
             halos.of_hop(hop)
         built = local, halos, *cut_blocks(local, groups.per_host)
     built, window = share_object(groups.within.comm, built, groups.across.comm)

@@ -11,7 +11,7 @@ from hpcgcn.parallel.hosts.groups import HostGroups
 from hpcgcn.parallel.hosts.host_graph import HostGraph, HostPart, host_part
 from hpcgcn.parallel.hosts.loading import load_share
 from hpcgcn.parallel.local_graph import restrict
-from hpcgcn.parallel.needed import count_hops
+from hpcgcn.parallel.needed import EVALUATED, Depth, model_depth
 from hpcgcn.parallel.strategy import Strategy, exact_policies
 
 
@@ -35,13 +35,13 @@ class HostStrategy(Strategy):
 
     def make_engine(self, backend, part: Part, shape, parameters, *, precompute: bool,
                     make_policies=None) -> Engine:
-        n_hops = (count_hops(shape, sparse=isinstance(part.features, SparseRows),
-                             precomputed=precompute) if make_policies else None)
-        mine = host_part(self.groups, part, self.config, shape.self_loops, n_hops, precompute)
+        depth = (model_depth(shape, sparse=isinstance(part.features, SparseRows),
+                             precomputed=precompute) if make_policies else EVALUATED)
+        mine = host_part(self.groups, part, self.config, shape.self_loops, depth, precompute)
         return super().make_engine(backend, mine, shape, parameters, precompute=precompute,
                                    make_policies=make_policies)
 
-    def local_graph(self, part: Part, self_loops: bool, n_hops: int | None) -> HostGraph:
+    def local_graph(self, part: Part, self_loops: bool, depth: Depth) -> HostGraph:
         if not isinstance(part, HostPart):
             raise TypeError("parallel = 'hosts' computes with the rows of a HostPart")
         return part.graph

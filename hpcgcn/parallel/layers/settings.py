@@ -55,6 +55,10 @@ class Settings(SettingsGroup):
             (attends(config),
              f"model = '{config.model}' needs the softmax of all of a row's neighbours, and here "
              "chunks add up what they read of each other; use parallel = 'partition'"),
+            (config.norm == "batch",
+             "norm = 'batch' needs the sums of all rows before any row goes on, and here chunks of "
+             "rows pass one after the other; use norm = 'yes' (LayerNorm), or parallel = "
+             "'partition'"),
             ("none" in codec_families(config), "codec = 'none' sends nothing, and the next stage "
                                                "needs every row"),
             ("nodes" in codec_families(config), "codec = 'nodes' leaves out nodes, and the next "

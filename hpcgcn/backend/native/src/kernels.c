@@ -16,6 +16,7 @@
 #include "spmm.h"
 #include "sparse.h"
 #include "dense.h"
+#include "columns.h"
 #include "codec.h"
 #include "epilogue.h"
 #include "loss.h"
@@ -33,6 +34,8 @@ const operation TABLE(LEVEL)[] = {
     {"sparse_dropout", "iljfFiiidlii", run_sparse_dropout},
     {"axpby", "idfdfF", run_axpby},
     {"column_sum_add", "ifiF", run_column_sum_add},
+    {"column_dots_add", "iffiL", run_column_dots_add},
+    {"column_affine", "ifffffFi", run_column_affine},
     {"square_sum", "if=", run_square_sum},
     {"adam", "iFfFFddddddd", run_adam},
     {"gather_rows", "isijSiii", run_gather_rows},
