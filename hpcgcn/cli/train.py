@@ -16,6 +16,10 @@ def add_arguments(parser):
     parser.add_argument("graph", help="a graph file, or a partition file for this number of ranks")
     parser.add_argument("--config", metavar="RUN.toml",
                         help="settings from a file; flags win over it")
+    parser.add_argument("--fast-check", action="store_true",
+                        help="one epoch of everything with these settings (train, evaluate, "
+                             "checkpoint, resume, predict, report) in a temporary folder: says "
+                             "what works and how long it took")
     add_flags(parser)
 
 
@@ -59,4 +63,7 @@ def _train(comm, args) -> int:
     set_console_format(config.log_format)
     if config.quiet:
         show_no_notes()
+    if args.fast_check:
+        from hpcgcn.cli.fast_check import fast_check
+        return fast_check(comm, args.graph, config)
     return train_model(args.graph, config, comm).exit_code
