@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 
+import h5py
 import numpy as np
 from common import markdown_table, write_results
 from mixgcn_job import run_jobs
@@ -132,7 +133,17 @@ machine, of which pairs are declared as hosts. `{' '.join(MODEL)}`, METIS.""", m
     print(page.read_text())
 
 
+def stored_parts(path: pathlib.Path) -> np.ndarray:
+    """The part of each node of the graph that a partition file was made from."""
+    with h5py.File(path) as file:
+        offsets, ids = file["offsets"][...], file["original_ids"][...]
+    part = np.empty(len(ids), np.int64)
+    part[ids] = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    return part
+
+
 def time_epochs(args):
+    from hpcgcn.graph.store import read_graph
     options = ["--hosts", 2, "--ranks-per-host", 2, "--rate", RATE]
     lines, data = [], []
     with tempfile.TemporaryDirectory() as name:
@@ -143,6 +154,9 @@ def time_epochs(args):
         for n_parts in (2, 4):           # not within the runs that are timed
             subprocess.run(command("partition", path, "-n", n_parts), check=True,
                            stdout=subprocess.DEVNULL)
+        graph = read_graph(path)
+        plain, once = rows_across(graph, stored_parts(folder / "g-4.h5"), 2)
+        columns, _ = rows_across(graph, stored_parts(folder / "g-2.h5"), 1)
         runs: dict[tuple[str, str], list] = {}
         for _ in range(args.rounds):         # in turn: a slow minute is everybody's
             for method in METHODS:
@@ -165,8 +179,12 @@ def time_epochs(args):
                          " ".join(["python benchmarks/hosts.py", *sys.argv[1:]]), [f"""\
 Graph: `hpcgcn generate sbm {' '.join(TIMED)}`, METIS; `{' '.join(MODEL)}`. Median of {args.epochs}
 epochs of each of {args.rounds} runs, in turn. Link: what the rate allows for a host's bytes each
-way.""", markdown_table(["method, strategy", "epoch ms", "MB between hosts", "link ms",
-                         "MB of all messages"], lines)], {"epochs": data})
+way. An exchange of all halo rows sends {plain:,} rows to the other host with a part per rank,
+{once:,} if each is sent to a host once, {columns:,} with a part per host (counted).""",
+                             markdown_table(["method, strategy", "epoch ms", "MB between hosts",
+                                             "link ms", "MB of all messages"], lines)],
+                         {"epochs": data, "rows": {"part_per_rank": plain, "once_per_host": once,
+                                                   "part_per_host": columns}})
     print(page.read_text())
 
 

@@ -31,18 +31,25 @@ def add_arguments(parser: argparse.ArgumentParser):
                              "(%(default)s)")
     parser.add_argument("--seed", type=numbers.seed, default=0, metavar="S",
                         help="for metis and random (%(default)s)")
+    parser.add_argument("--ranks-per-host", type=int, default=0, metavar="R",
+                        help="count rows between hosts, too, if each has R ranks: once per rank "
+                             "that reads them, and once per host (not counted)")
     parser.add_argument("--json", action="store_true", help="print the costs as JSON")
     add_overwrite(parser, "a partition of another graph")
 
 
 def run(args: argparse.Namespace) -> int:
     """Run this command; returns the exit code."""
+    from hpcgcn.errors import ConfigError
     from hpcgcn.files.replace import REMEDY, check_target
     from hpcgcn.graph.divide import default_partition_path, divide
     from hpcgcn.graph.header import source_uuid
     from hpcgcn.graph.replaceable import own_h5
     from hpcgcn.graph.store import read_graph
 
+    if args.ranks_per_host < 0:
+        raise ConfigError(f"--ranks-per-host {args.ranks_per_host}: a host has at least one rank; "
+                          "leave it out, and rows between hosts are not counted")
     output = args.output or str(default_partition_path(args.graph, args.parts, args.method,
                                                        args.objective))
     facts = {} if args.overwrite else {"source_uuid": source_uuid(args.graph)}
@@ -52,8 +59,8 @@ def run(args: argparse.Namespace) -> int:
     began = time.perf_counter()
     costs = divide(read_graph(args.graph), output, args.parts, method=args.method,
                    objective=args.objective, balance=args.balance, reorder=args.reorder,
-                   seed=args.seed, command=text.command_line(), replaces=replaces,
-                   inputs=[args.graph])
+                   seed=args.seed, command=text.command_line(),
+                   ranks_per_host=args.ranks_per_host, replaces=replaces, inputs=[args.graph])
     seconds = time.perf_counter() - began
     if args.json:
         chosen = {"method": args.method, "objective": args.objective, "balance_by": args.balance,
@@ -68,8 +75,13 @@ def _hops(hops: list[dict]) -> list[tuple[str, str]]:
     """Lines on the rows that training exchanges."""
     names = ("last hop", "hop before", "second before", "third before")
     return [(f"rows, {name}", f"{hop['all']:,}; needed by the loss {hop['needed']:,}; with "
-                              f"partial sums {hop['auto']:,} (at least {hop['cover']:,})")
-            for name, hop in zip(names, hops)]
+                              f"partial sums {hop['auto']:,} (at least {hop['cover']:,})"
+                              + _between_hosts(hop)) for name, hop in zip(names, hops)]
+
+
+def _between_hosts(hop: dict) -> str:
+    return ("" if "once_per_host" not in hop else f"; needed rows between hosts "
+            f"{hop['between_hosts']:,}, once per host {hop['once_per_host']:,}")
 
 
 def _print_table(output: str, seconds: float, costs: dict):

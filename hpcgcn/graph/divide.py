@@ -29,10 +29,12 @@ def default_partition_path(graph_path: str | os.PathLike, n_parts: int, method: 
 
 def divide(graph: Graph, path: str | os.PathLike, n_parts: int, method: str = "metis",
            objective: str = "volume", balance: str = "nodes", reorder: str = "none", seed: int = 0,
-           command: str = "", replaces: Replaces | None = None, inputs: Iterable = ()) -> dict:
+           command: str = "", ranks_per_host: int = 0, replaces: Replaces | None = None,
+           inputs: Iterable = ()) -> dict:
     """Partition a graph into a file; returns the statistics.
 
     The settings and the main costs are kept in the file. replaces: as in write_partition.
+    ranks_per_host: as in statistics.
     """
     began = time.perf_counter()
     assignment = partition_graph(graph, n_parts, method, objective, balance, seed)
@@ -40,7 +42,7 @@ def divide(graph: Graph, path: str | os.PathLike, n_parts: int, method: str = "m
     partitioned = time.perf_counter()
     cover = halo_cover(graph.indptr, graph.indices, assignment, order)
     covered = time.perf_counter()
-    costs = statistics(graph, assignment)
+    costs = statistics(graph, assignment, ranks_per_host=ranks_per_host)
     costs["seconds_by"] = {"partition": partitioned - began, "cover": covered - partitioned}
     settings = {"n_parts": n_parts, "method": method, "objective": objective, "balance": balance,
                 "reorder": reorder, "seed": seed,

@@ -8,7 +8,7 @@ from hpcgcn.errors import ConfigError, GraphError
 from hpcgcn.graph.checks import edge_problems, indptr_problems
 from hpcgcn.graph.csr import csr_from_edges, entry_positions, row_blocks, row_numbers, take_indptr
 from hpcgcn.graph.data import TRAIN, Graph
-from hpcgcn.graph.traffic import exchanged_rows
+from hpcgcn.graph.traffic import exchanged_rows, rows_between_hosts
 
 METHODS = ("metis", "random", "block")
 OBJECTIVES = ("volume", "cut")
@@ -47,13 +47,13 @@ def partition_graph(graph: Graph, n_parts: int, method: str = "metis", objective
 
 
 def statistics(graph: Graph | tuple[np.ndarray, np.ndarray], assignment: np.ndarray,
-               split_index: int = 0) -> dict:
+               split_index: int = 0, ranks_per_host: int = 0) -> dict:
     """What a division costs; of a graph, or of a pair (indptr, indices) that is taken as
     undirected.
 
     halo_rows is M, the sum over parts of distinct in-neighbours owned by others; halo_ratio is M /
     n_nodes; a balance is the largest part over the mean. Cut edges of an undirected graph count
-    once.
+    once. ranks_per_host: so many parts in a row are on one host; 0: that is not known.
     """
     indptr, indices = (graph.indptr, graph.indices) if isinstance(graph, Graph) else graph
     directed = isinstance(graph, Graph) and graph.directed
@@ -73,10 +73,10 @@ def statistics(graph: Graph | tuple[np.ndarray, np.ndarray], assignment: np.ndar
             "balance": {name: float(counts.max() / counts.mean()) if counts.any() else 1.0
                         for name, counts in parts.items()},
             "parts": {name: counts.tolist() for name, counts in parts.items()},
-            **_hops(graph, assignment, split_index)}
+            **_hops(graph, assignment, split_index, ranks_per_host)}
 
 
-def _hops(graph, assignment: np.ndarray, split_index: int) -> dict:
+def _hops(graph, assignment: np.ndarray, split_index: int, ranks_per_host: int) -> dict:
     """Rows that the last hops of a model exchange: all, those that the loss needs, and the fewest
     rows and sums that take their place."""
     if not isinstance(graph, Graph):
@@ -85,8 +85,12 @@ def _hops(graph, assignment: np.ndarray, split_index: int) -> dict:
     if not graph.multilabel:
         trains = trains & (graph.labels >= 0)
     hops = exchanged_rows(graph.indptr, graph.indices, assignment, trains)
-    return {"hops_from_loss": [{name: hop[name] for name in ("all", "needed", "auto", "cover")}
-                               for hop in hops]}
+    counts = [{name: hop[name] for name in ("all", "needed", "auto", "cover")} for hop in hops]
+    if ranks_per_host:
+        between = rows_between_hosts(graph.indptr, graph.indices, assignment, trains,
+                                     ranks_per_host)
+        counts = [hop | other for hop, other in zip(counts, between)]
+    return {"hops_from_loss": counts}
 
 
 def metis_adjacency(indptr: np.ndarray, indices: np.ndarray,

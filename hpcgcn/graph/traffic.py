@@ -75,6 +75,31 @@ def exchanged_rows(indptr: np.ndarray, indices: np.ndarray, assignment: np.ndarr
     return [_divided(hop) for hop in hops]
 
 
+def rows_between_hosts(indptr: np.ndarray, indices: np.ndarray, assignment: np.ndarray,
+                       trains: np.ndarray, ranks_per_host: int,
+                       n_hops: int = MOST_HOPS) -> list[dict]:
+    """The same of needed rows that cross from host to host, where so many parts in a row are on
+    one: "between_hosts" counts a row once per part that reads it, "once_per_host" once per host."""
+    distance = distances_within(indptr, indices, trains, n_hops)
+    n_parts = int(assignment.max()) + 1 if len(assignment) else 0
+    hops = [{"between_hosts": 0, "once_per_host": 0} for _ in range(n_hops)]
+    order = np.argsort(assignment, kind="stable")
+    bounds = np.concatenate([[0], np.cumsum(np.bincount(assignment, minlength=n_parts))])
+    for host in range(-(-n_parts // ranks_per_host)):
+        read = np.zeros((n_hops, len(assignment)), bool)     # by any part of this host
+        for part in range(host * ranks_per_host, min((host + 1) * ranks_per_host, n_parts)):
+            rows = order[bounds[part]:bounds[part + 1]]
+            source, target = cut_edges(indptr, indices, rows, assignment, part)
+            away = assignment[source] // ranks_per_host != host
+            for farthest, hop in enumerate(hops):
+                nodes = np.unique(source[away & (distance[target] <= farthest)])
+                read[farthest, nodes] = True
+                hop["between_hosts"] += len(nodes)
+        for hop, nodes in zip(hops, read):
+            hop["once_per_host"] += int(np.count_nonzero(nodes))
+    return hops
+
+
 def _divided(hop: dict[str, Any]) -> dict:
     """A hop's counts with what training sends, and the work of each part."""
     work, (saved, moved, sums) = hop.pop("work"), hop.pop("pairs")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from graphs import edges_graph, random_graph
 from hypothesis import given, settings, strategies as st
+from small_graphs import small_graph
 
 from hpcgcn.errors import ConfigError, GraphError
 from hpcgcn.graph import csr, reorder
@@ -236,3 +237,22 @@ def test_divide_keeps_settings_and_costs(method, tmp_path):
     assert facts["settings"]["statistics"]["halo_rows"] == costs["halo_rows"]
     assert sum(read_part(tmp_path / "p.h5", rank, 3).n_owned for rank in range(3)) == 100
     np.testing.assert_array_equal(read_graph(tmp_path / "p.h5").indices, graph.indices)
+
+
+def test_rows_between_hosts_are_counted_once_per_reader_and_once_per_host():
+    graph, rng = small_graph(90, 300, train_share=0.1), np.random.default_rng(1)
+    parts = rng.integers(0, 5, 90)                   # hosts of parts 0 and 1, 2 and 3, 4
+    hops = statistics(graph, parts, ranks_per_host=2)["hops_from_loss"]
+    readers = {node for node in range(90) if graph.split[0, node] == TRAIN}
+    for hop in hops:
+        by_part, by_host = set(), set()
+        for node in readers:
+            for source in graph.indices[graph.indptr[node]:graph.indptr[node + 1]].tolist():
+                if parts[source] // 2 != parts[node] // 2:
+                    by_part.add((source, int(parts[node])))
+                    by_host.add((source, int(parts[node]) // 2))
+        assert (hop["between_hosts"], hop["once_per_host"]) == (len(by_part), len(by_host))
+        assert hop["once_per_host"] < hop["between_hosts"] < hop["needed"]
+        readers |= {source for node in readers for source in
+                    graph.indices[graph.indptr[node]:graph.indptr[node + 1]].tolist()}
+    assert "once_per_host" not in statistics(graph, parts)["hops_from_loss"][0]
