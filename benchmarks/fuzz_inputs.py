@@ -1,6 +1,8 @@
 """Damaged inputs of every kind, through what users do: each is used, or refused with one message.
 
     python benchmarks/fuzz_inputs.py -n 100000 --write     all kinds; writes the table of results
+    python benchmarks/fuzz_inputs.py -n 100000 --write --log run.jsonl      started again after it
+                                                           was ended, it goes on where it was
     python benchmarks/fuzz_inputs.py -n 2000 --kind graph --kind npz
     python benchmarks/fuzz_inputs.py --kind graph --case 17 --keep damaged      one case, its
                                                            traceback, and its files in `damaged`
@@ -40,7 +42,7 @@ EVERY = 1000                         # cases between two lines of a log
 def main() -> int:
     args = _arguments()
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-    from fuzz import kinds, pool, repeat, tables
+    from fuzz import kinds, log, pool, repeat, tables
 
     chosen = args.kind or list(kinds.KINDS)
     if args.repeat:
@@ -49,7 +51,7 @@ def main() -> int:
     if unknown:
         sys.exit(f"fuzz_inputs: no kind {unknown[0]!r}; expected some of {', '.join(kinds.KINDS)}")
     pool.load_modules()
-    began = time.perf_counter()
+    book = log.Log(args.log, args.seed)
     # Always a new folder of its own: damaged files may name others, and none of those may be
     # anybody's.
     with tempfile.TemporaryDirectory(prefix="hpcgcn-fuzz-", ignore_cleanup_errors=True) as folder:
@@ -61,16 +63,17 @@ def main() -> int:
             return 1 if repeat.repeat(sound, folder, args.workers) else 0
         cases = [(chosen[k % len(chosen)], k // len(chosen)) for k in range(args.n)]
         table = tables.Table(chosen)
-        whole = _filled(table, pool.run_cases(cases, sound, folder, args.seed, args.workers),
-                        len(cases))
-    seconds = time.perf_counter() - began
-    print(table.text(seconds, args.seed, args.messages))
+        for outcome in book.held:
+            table.add(outcome)
+        found = pool.run_cases(book.left(cases), sound, folder, args.seed, args.workers)
+        whole = _filled(table, book.kept(found), len(cases))
+    print(table.text(book.seconds, args.seed, args.messages))
     if not whole:
         print(f"stopped after {table.n_done:,} of {len(cases):,} cases")
         return 1
     if args.write:
         print(
-            table.write(seconds, args.seed,
+            table.write(book.seconds, args.seed, book.commits,
                         " ".join(["python", "benchmarks/fuzz_inputs.py", *sys.argv[1:]]))
         )
     return 1 if table.n_faults else 0
@@ -169,6 +172,8 @@ def _arguments() -> argparse.Namespace:
                         "came of it beneath its table")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)),
                         help="processes (one for each core)")
+    parser.add_argument("--log", metavar="FILE",
+                        help="keep every outcome there, and do not try again what is in it")
     parser.add_argument("--messages", action="store_true",
                         help="list the messages of refusals, too")
     parser.add_argument("--write", action="store_true",

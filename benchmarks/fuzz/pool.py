@@ -3,10 +3,12 @@ when they die."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import multiprocessing
 import os
 import shutil
+import signal
 import time
 from collections.abc import Iterable, Iterator
 from multiprocessing.connection import wait
@@ -15,7 +17,7 @@ from fuzz import sandbox
 from fuzz.cases import NOT_MADE, Outcome, run_case
 
 SECONDS = 10.0  # that a case may take, without the time for which a busy machine lets it wait
-MOST_WAITS = 6  # times as long at the very most
+MOST_SECONDS = 600.0  # with that time
 CASES_A_WORKER = 500  # after which a worker is replaced: what leaks stays small
 _FORK = multiprocessing.get_context("fork")
 
@@ -98,31 +100,24 @@ class Worker:
         if self.done >= CASES_A_WORKER:
             self.stop()
             self._start()
-        self.case, self.began, self.cpu = case, time.monotonic(), self._cpu_seconds()[0]
+        self.case, self.began, self.waited = case, time.monotonic(), self._seconds_waited()
         self.deadline = self.began + SECONDS
         self.pipe.send(case)
 
     def is_late(self) -> bool:
-        """Has its case taken too long? One that would compute, but for others on its core, gets
-        more time."""
+        """Has its case taken too long? The time for which it waited for a core does not count."""
         now = time.monotonic()
         if now < self.deadline:
             return False
-        cpu, state = self._cpu_seconds()
-        used = cpu - self.cpu
-        if state == "R" and used < SECONDS and now - self.began < MOST_WAITS * SECONDS:
-            self.deadline = now + max(SECONDS - used, 0.1)
+        left = SECONDS - (now - self.began) + self._seconds_waited() - self.waited
+        if left > 0 and now - self.began < MOST_SECONDS:
+            self.deadline = now + max(left, 0.1)
             return False
         return True
 
-    def _cpu_seconds(self) -> tuple[float, str]:
-        """(seconds of computing, state) of its process."""
-        try:
-            with open(f"/proc/{self.process.pid}/stat") as file:
-                words = file.read().rpartition(")")[2].split()
-        except OSError:
-            return 0.0, "Z"
-        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK"), words[0]
+    def _seconds_waited(self) -> float:
+        """For which its process and those that it started were ready, but others had the cores."""
+        return sum(map(sandbox.seconds_waited, sandbox.tree(self.process.pid)))
 
     def finish(self) -> Outcome:
         """The outcome of its case, which has ended one way or the other."""
@@ -155,8 +150,10 @@ class Worker:
             return ""
 
     def stop(self):
-        """End the process."""
-        self.process.kill()
+        """End the process, and those that it started."""
+        for process in reversed(sandbox.tree(self.process.pid)):
+            with contextlib.suppress(OSError):
+                os.kill(process, signal.SIGKILL)
         self.process.join()
         self.pipe.close()
 

@@ -98,3 +98,24 @@ def forget_peak() -> int:
 def peak() -> int:
     """The peak of resident memory since then, in bytes."""
     return _status("VmHWM")
+
+
+def tree(process: int) -> list[int]:
+    """A process and those that it started, and they, by their numbers."""
+    found = [process]
+    for one in found:
+        try:
+            with open(f"/proc/{one}/task/{one}/children") as file:
+                found += map(int, file.read().split())
+        except OSError:
+            pass  # it has ended
+    return found
+
+
+def seconds_waited(process: int) -> float:
+    """For which a process could have gone on, but others had the cores."""
+    try:
+        with open(f"/proc/{process}/schedstat") as file:
+            return int(file.read().split()[1]) / 1e9
+    except OSError:
+        return 0.0

@@ -45,6 +45,14 @@ def small_graph(seed: int = 0, directed: bool = False, **changes) -> Graph:
     return Graph(indptr, indices, **{**contents, **changes}, directed=directed)
 
 
+def _weighted() -> Graph:
+    """A graph with edge weights, the same in both directions."""
+    graph = small_graph(8)
+    rows = np.repeat(np.arange(N_NODES), np.diff(graph.indptr))
+    graph.edge_weights = (1 + (rows + graph.indices) % 7 / 8).astype(np.float32)
+    return graph
+
+
 def _sparse(seed: int = 0, values: bool = True) -> SparseRows:
     rng = np.random.default_rng(seed)
     rows, columns = np.nonzero(rng.random((N_NODES, N_FEATURES)) < 0.15)
@@ -67,6 +75,7 @@ def varieties() -> dict[str, Graph]:
         "splits": small_graph(5, split=rng.integers(1, 4, (3, N_NODES)).astype(np.uint8)),
         "named": small_graph(6, node_names=names, source="somewhere",
                              extra={"class_names": ["a", "b", "c"], "id_column": "id"}),
+        "weighted": _weighted(),
         "fp16": small_graph(7,
                             features=rng.standard_normal((N_NODES, N_FEATURES)).astype(np.float16)),
     }
@@ -99,6 +108,18 @@ def _command(*arguments: str):
                            "made")
 
 
+# Runs whose checkpoints are damaged, by variety, and the flags that make them and go on with them.
+RUNS = {
+    "gcn": ["--model", "gcn"],
+    "sage": ["--model", "sage", "--lr-schedule", "cosine"],
+    "gcnii": ["--model", "gcnii"],
+    "gat": ["--model", "gat", "--heads", "2", "--output-heads", "2"],
+    "gin": ["--model", "gin", "--norm", "batch", "--optimiser", "adamw"],
+    "patient": ["--model", "gcn", "--norm", "batch", "--patience", "5", "--metric", "macro-f1",
+                "--class-weights", "balanced", "--optimiser", "sgd", "--tracker", "tensorboard"],
+}
+
+
 def _run(folder: str, *flags: str):
     """A graph and a finished run of two checkpoints."""
     graph = made(folder, "g.h5")
@@ -108,9 +129,7 @@ def _run(folder: str, *flags: str):
 
 
 def runs(folder: str):
-    for name, flags in {"gcn": ["--model", "gcn"],
-                        "sage": ["--model", "sage", "--lr-schedule", "cosine"],
-                        "gcnii": ["--model", "gcnii"]}.items():
+    for name, flags in RUNS.items():
         place = os.path.join(folder, name)
         _run(place, *flags)
         # What each checkpoint predicts: no damage may lead to anything else.
@@ -122,18 +141,17 @@ def runs(folder: str):
         # And where training leads from either of them, or from the start.
         for kept in ((1, 2), (1,), ()):
             np.save(os.path.join(place, f"resumed-{len(kept)}.npy"),
-                    _resumed(place, flags[1], kept))
+                    _resumed(place, flags, kept))
 
 
-def _resumed(place: str, model: str, kept: tuple[int, ...]) -> np.ndarray:
+def _resumed(place: str, flags: list[str], kept: tuple[int, ...]) -> np.ndarray:
     """The parameters of a run that goes on from the newest of these checkpoints."""
     with tempfile.TemporaryDirectory() as copy:
         run = os.path.join(copy, "run")
         shutil.copytree(os.path.join(place, "run"), run)
         for epochs in {1, 2} - set(kept):
             shutil.rmtree(os.path.join(run, "checkpoints", f"epoch-{epochs:06d}"))
-        _command("train", os.path.join(place, "g.h5"), *RESUME_FLAGS, "--model", model, "--output",
-                 copy)
+        _command("train", os.path.join(place, "g.h5"), *RESUME_FLAGS, *flags, "--output", copy)
         return parameters_after(run)
 
 
@@ -277,9 +295,14 @@ def pyg(folder: str):
 
 def safetensors(folder: str):
     place = os.path.join(folder, "source")
-    for model in ("gcn", "sage", "gcnii"):
-        _run(place, "--model", model)
-        for framework in ("pyg", "dgl", "hpcgcn"):
+    every = ("pyg", "dgl", "hpcgcn")
+    for model, flags, frameworks in (
+        ("gcn", [], every), ("sage", [], every), ("gcnii", [], every),
+        ("gat", ["--heads", "2"], ("pyg", "hpcgcn")),
+        ("gin", ["--norm", "batch"], ("hpcgcn",)), ("appnp", [], ("hpcgcn",)),
+    ):
+        _run(place, "--model", model, *flags)
+        for framework in frameworks:
             path = made(folder, f"{model}-{framework}", "w.safetensors")
             _command("weights", "export", os.path.join(place, "run"), "-o", path, "--to", framework)
             shutil.copy(os.path.join(place, "g.h5"), os.path.dirname(path))
@@ -300,8 +323,13 @@ def torch_weights(folder: str):
             "convs.0.lin_r.weight": tensor(4, N_FEATURES),
             "convs.1.lin_l.weight": tensor(N_CLASSES, 4), "convs.1.lin_l.bias": tensor(N_CLASSES),
             "convs.1.lin_r.weight": tensor(N_CLASSES, 4)}
+    gat = {"convs.0.lin.weight": tensor(4, N_FEATURES), "convs.0.bias": tensor(4),
+           "convs.0.att_src": tensor(1, 2, 2), "convs.0.att_dst": tensor(1, 2, 2),
+           "convs.1.lin.weight": tensor(N_CLASSES, 4), "convs.1.bias": tensor(N_CLASSES),
+           "convs.1.att_src": tensor(1, 1, N_CLASSES), "convs.1.att_dst": tensor(1, 1, N_CLASSES)}
     for name, value in {
         "gcn": gcn,
+        "gat": gat,
         "sage": {"state_dict": sage, "epoch": 3},
         "half": {key: value.to(torch.bfloat16) for key, value in gcn.items()},
     }.items():

@@ -82,16 +82,18 @@ class Table:
             ]
         return "\n".join(lines)
 
-    def write(self, seconds: float, seed: int, command: str):
+    def write(self, seconds: float, seed: int, commits: list[str], command: str):
         """results/fuzz-inputs.md and .json."""
-        words = (f"{self.n_done:,} damaged inputs, seed {seed}, {seconds / 60:.0f} minutes. Each "
-                 "went through what a user does with it: a graph through info, partition, two "
-                 "epochs of training and prediction; a checkpoint through info, evaluation, "
-                 "prediction, export and resumed training; files of others through import and then "
-                 "all of that. `used`: it was sound and everything succeeded. `refused`: one "
-                 "message of ours. All other columns are faults. DGL is not needed: what is tried "
-                 "are the refusal without it, and the arrays that its loader hands over.")
-        data = {"seed": seed, "seconds": seconds,
+        words = (f"{self.n_done:,} damaged inputs, seed {seed}, {seconds / 60:.0f} minutes, with "
+                 f"the code of {', then '.join(commits)}. Each went through what a user does with "
+                 "it: a graph through info, partition, two epochs of training and prediction; a "
+                 "checkpoint through info, evaluation, prediction, export and resumed training; "
+                 "files of others through import and then all of that. `used`: it was sound and "
+                 "everything succeeded. `refused`: one message of ours. All other columns are "
+                 "faults. The time for which a case waits for a core does not count. DGL is not "
+                 "needed: what is tried are the refusal without it, and the arrays that its loader "
+                 "hands over.")
+        data = {"seed": seed, "seconds": seconds, "commits": commits,
                 "kinds": {kind: dict(counter) for kind, counter in self.counts.items()},
                 "faults": [one.plain() for found in self.faults.values() for one in found]}
         return write_results("fuzz-inputs", "Damaged inputs", command,

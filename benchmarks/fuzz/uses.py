@@ -22,6 +22,7 @@ from fuzz.sound_files import (
     N_CLASSES,
     N_FEATURES,
     RESUME_FLAGS,
+    RUNS,
     TRAIN_FLAGS,
     parameters_after,
 )
@@ -154,7 +155,7 @@ def checkpoint(folder: str, changes: str):
         ("evaluate", run, path),
         ("predict", run, path, "-o", logits, "--what", "logits"),
         ("weights", "export", run, "-o", os.path.join(folder, "w.safetensors"), "--to", "hpcgcn"),
-        ("train", path, *resume_flags(run)),
+        ("train", path, *resume_flags(run, changes)),
     ):
         try:
             hpcgcn(*arguments)
@@ -196,14 +197,9 @@ def said_sound(path: str) -> bool:
         return False
 
 
-def resume_flags(run: str) -> list[str]:
-    from hpcgcn.config import read_toml
-
-    try:
-        model = read_toml(os.path.join(run, "config.toml")).get("model", "gcn")
-    except Exception:  # noqa: BLE001 - the commands will say it
-        model = "gcn"
-    return [*RESUME_FLAGS, "--model", model, "--output", os.path.dirname(run)]
+def resume_flags(run: str, changes: str) -> list[str]:
+    """With which a run goes on; changes begin with its variety."""
+    return [*RESUME_FLAGS, *RUNS[changes.partition(":")[0]], "--output", os.path.dirname(run)]
 
 
 def run_folder(folder: str, changes: str):
@@ -213,7 +209,7 @@ def run_folder(folder: str, changes: str):
     for arguments in (("report", run, "-o", os.path.join(folder, "report.html")), ("info", run),
                       ("evaluate", run, path),
                       ("predict", run, path, "-o", os.path.join(folder, "p.csv")),
-                      ("train", path, *resume_flags(run)),
+                      ("train", path, *resume_flags(run, changes)),
                       ("report", run, "-o", os.path.join(folder, "report.html"))):
         try:
             hpcgcn(*arguments)

@@ -145,3 +145,29 @@ def test_a_case_is_the_same_each_time(tmp_path):
         assert (tmp_path / "first" / path).read_bytes() == (
             tmp_path / "second" / path
         ).read_bytes(), path
+
+
+@pytest.mark.slow
+def test_a_run_that_was_ended_goes_on(tmp_path):
+    """By its log: what is in there is counted and not tried again, half a line is tried again."""
+    log = tmp_path / "run.jsonl"
+
+    def run(n, seed=3):
+        return subprocess.run(
+            [sys.executable, str(BENCHMARKS / "fuzz_inputs.py"), "-n", str(n), "--kind", "toml",
+             "--log", str(log), "--seed", str(seed)], capture_output=True, text=True,
+            env=os.environ | {"TMPDIR": str(tmp_path)})
+
+    def cases():
+        return [entry["number"] for entry in map(json.loads, log.read_text().splitlines())
+                if "number" in entry]
+
+    assert run(6).returncode == 0
+    whole = log.read_text()
+    log.write_text(whole[:-20])
+    done = run(10)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "| all | 10 |" in done.stdout
+    assert sorted(cases()) == list(range(10))
+    assert len(log.read_text().splitlines()) == 12, "two starts and ten cases"
+    assert "has the seed 3" in run(10, seed=4).stderr
