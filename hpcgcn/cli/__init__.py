@@ -25,6 +25,8 @@ COMMANDS = {
     "evaluate": "exact scores of a trained model",
     "predict": "classes, logits or embeddings of every node",
     "report": "compare runs in one HTML page that opens offline",
+    "trace": "the timeline of a run, for Perfetto and chrome://tracing",
+    "profile": "where the time of a run's epochs went, per layer and operation",
     "methods": "the published methods and the settings they stand for",
     "config": "all settings with their defaults and meaning",
     "doctor": "what this machine offers, and whether training can run",

@@ -8,6 +8,10 @@ import dataclasses
 from hpcgcn.config.config import FIELDS, GROUPS, RENAMED
 from hpcgcn.config.old_keys import OLD_FIELDS
 from hpcgcn.setting import described, flag_of, key_of
+from hpcgcn.trace.window import ALONE
+
+# What a flag without a value means; --resume: continue from the last checkpoint.
+_ALONE = {"resume": "must", "trace": ALONE}
 
 
 def add_flags(parser: argparse.ArgumentParser):
@@ -30,8 +34,8 @@ def _add(section, key: str, spec: dataclasses.Field, text: str):
     if kind is bool:
         section.add_argument(flag_of(key), action=argparse.BooleanOptionalAction, **options)
         return
-    if key == "resume":
-        options |= {"nargs": "?", "const": "must"}   # alone: continue from the last checkpoint
+    if key in _ALONE:
+        options |= {"nargs": "?", "const": _ALONE[key]}
     section.add_argument(flag_of(key), type=kind, metavar=key.upper(), **options)
 
 

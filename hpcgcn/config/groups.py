@@ -11,6 +11,7 @@ from hpcgcn.errors import ConfigError
 from hpcgcn.exchange.presets import PRESETS
 from hpcgcn.parallel import STRATEGIES
 from hpcgcn.setting import SettingsGroup, setting
+from hpcgcn.trace.window import read_window
 
 LARGEST_SEED = 2 ** 63 - 1
 
@@ -227,6 +228,10 @@ class RunSettings(SettingsGroup):
                                           "seconds; 0: never",
                                    low=0.0, high=1e9)
     quiet: bool = setting(False, "print only the summary")
+    trace: str = setting("none", "record what every rank does, and when, for `hpcgcn trace`, "
+                                 "`profile` and `report`: an epoch (7), epochs (5-8), or last:4, "
+                                 "which --trace alone means; none: nothing is recorded",
+                         parse=read_window)
     tracker: str = setting("none", "also write the loss and scores of every epoch for "
                                    f"{', '.join(TRACKERS)} "
                                    "(some, separated by commas)", parse=read_trackers)

@@ -30,6 +30,10 @@ class Channel:
         """sent_from, received_in: per peer a message over the rows themselves, else None."""
         self.runtime, self.backend, self.peers = runtime, backend, peers
         self._tags = [runtime.tag(peer) for peer in peers]
+        # A message by its place in the job: both ranks know it under the other's rank.
+        self.keys = [(runtime.name, runtime.job_ranks[peer], tag)
+                     for peer, tag in zip(peers, self._tags)]
+        self.n_started = 0
         self.sent_from = sent_from or [None] * len(peers)
         self.received_in = received_in or [None] * len(peers)
         self._buffers: dict[int, tuple[Message, Message]] = {}   # {peer k: (outgoing, incoming)}
@@ -73,7 +77,12 @@ class Channel:
     def start(self):
         """Post all messages."""
         self._active = self._transfer(tuple(self._sizes))
+        self.n_started += 1
         self._active.start()
+
+    def sent_bytes(self) -> list[int]:
+        """Length of the message to each peer."""
+        return [size[0] for size in self._sizes]
 
     def wait(self):
         """Return when all messages have arrived and have been sent."""
@@ -112,7 +121,8 @@ class Channel:
                 [(messages[0].mpi[:size[0]], peer, tag) for messages, size, peer, tag in per_peer],
                 [incoming.receivable for _, incoming in held],
                 [outgoing.sendable for outgoing, _ in held],
-                list(reserved))
+                list(reserved),
+                [self.runtime.trace.arrival(self, k) for k in range(len(self.peers))])
         return self._transfers[which]
 
     def _free(self):

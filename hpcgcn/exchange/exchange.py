@@ -48,6 +48,7 @@ class Exchange:
                        for array in self.buffer.arrays]
         self.channel = Channel(runtime, backend, [r.peer for r in routes], sent_from, received_in)
         self.statistics = Statistics()
+        self.marks = runtime.trace.exchange(layer)       # the trainer names the direction
         self._same_host = [runtime.shares_host[route.peer] for route in routes]
         widths = [self.compressor.widths(k)[0] for k in range(len(routes))]
         self.error = (SampledError(backend, policy, routes, width, widths, seed)
@@ -89,6 +90,7 @@ class Exchange:
     def _send(self, x, epoch: int):
         compressor, channel, statistics = self.compressor, self.channel, self.statistics
         began = time.perf_counter()
+        before = self.marks.trace.switch(self.marks.pack)
         compressor.begin(epoch)
         if self.error is not None:
             self.error.measure(x, epoch, compressor.rate, compressor.layer, compressor.coding)
@@ -104,16 +106,22 @@ class Exchange:
             statistics.count_message(out_bytes, in_bytes, *compressor.overheads(k),
                                      same_host=self._same_host[k])
         statistics.pack_seconds += time.perf_counter() - began
-        channel.start()
+        self.marks.trace.switch(self.marks.send)
         self._started_at = time.perf_counter()
+        channel.start()
+        self.marks.trace.sent(self.marks, channel, self._started_at)
+        self.marks.trace.switch(before)
 
     def _drain(self):
         """Wait for the messages in flight, if any, and decode them."""
         if not self.channel.in_flight:
             return
         began = time.perf_counter()
+        before = self.marks.trace.switch(self.marks.wait)
         self.channel.wait()
         arrived = time.perf_counter()
+        self.marks.trace.switch(self.marks.unpack)
+        self.marks.trace.flight(self.marks, self._started_at, began, arrived)
         self.statistics.wait_seconds += arrived - began
         self.statistics.flight_seconds += arrived - self._started_at
         for k, route in enumerate(self.routes):
@@ -123,6 +131,7 @@ class Exchange:
                 self.statistics.bytes_received += n_bytes if self.compressor.coding.varies else 0
         self.buffer.complete()
         self.statistics.unpack_seconds += time.perf_counter() - arrived
+        self.marks.trace.switch(before)
 
     def expect_error(self, relative: float):
         """How far off the next epoch is expected to be if it uses this one's rows."""

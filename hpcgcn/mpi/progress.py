@@ -55,6 +55,10 @@ def always() -> bool:
     return True
 
 
+def nothing():
+    """Of a piece whose end nobody asks for."""
+
+
 @dataclass(slots=True)
 class Piece:
     """Part of a message: a persistent request and, if it is sent, its bytes."""
@@ -64,6 +68,7 @@ class Piece:
     n_sent: int = 0
     successor: Piece | None = None     # to test once this one has arrived
     ready: Ready = always              # may MPI read it?
+    at_end: Callable[[], None] = nothing     # called when it has arrived
 
 
 @dataclass(slots=True)
@@ -90,20 +95,26 @@ class Transfer:
     """Messages from and to all peers of an exchange: built once, started and waited for as one."""
 
     def __init__(self, runtime, receives: list, sends: list, receivable: list[Ready] | None = None,
-                 sendable: list[Ready] | None = None, reserved: list[int] | None = None):
+                 sendable: list[Ready] | None = None, reserved: list[int] | None = None,
+                 at_arrival: list[Callable[[], None]] | None = None):
         """receives, sends: (bytes as MPI sees them, peer, tag). An empty message is not sent.
 
         receivable, sendable: for each, when MPI may have it; by default at once. reserved: for each
-        that is sent, the bytes that its receiver has room for, if it may have fewer.
+        that is sent, the bytes that its receiver has room for, if it may have fewer. at_arrival:
+        for each that is received, what to call when all of it is there.
         """
         comm, local, self.engine = runtime.comm, runtime.shares_host, runtime.engine
         self.n_open = 0
         self.incoming: list[Incoming] = []
-        for (data, peer, tag), ready in zip(receives, receivable or [always] * len(receives)):
+        for (data, peer, tag), ready, arrived in zip(receives,
+                                                     receivable or [always] * len(receives),
+                                                     at_arrival or [nothing] * len(receives)):
             parts = cut(data, local[peer], self.engine.device_memory)
             pieces = [Piece(self, comm.Recv_init(part, peer, tag)) for part in parts]
             for piece, successor in zip(pieces, pieces[WATCHED:]):
                 piece.successor = successor
+            for piece in pieces[-1:]:
+                piece.at_end = arrived
             self.incoming.append(Incoming(ready, pieces))
         # Piece by piece to all peers in turn, each rank beginning with another one: no link has
         # them all at once.
@@ -246,6 +257,7 @@ class ProgressEngine:
         for at in sorted(done or (), reverse=True):
             piece = self._pieces[at]
             piece.transfer.n_open -= 1
+            piece.at_end()
             self._handed_over -= piece.n_sent
             if piece.successor:
                 self._requests[at], self._pieces[at] = piece.successor.request, piece.successor

@@ -11,6 +11,7 @@ from collections import Counter
 from hpcgcn.errors import ConfigError
 from hpcgcn.mpi import large
 from hpcgcn.mpi.progress import Heartbeat, ProgressEngine
+from hpcgcn.trace.recorder import NullTrace
 
 FIRST_TAG = large.TAG + 1
 
@@ -23,18 +24,23 @@ class Runtime:
     closing one is collective.
     """
 
-    def __init__(self, comm, parent: Runtime | None = None, ranks_per_host: int = 0):
+    def __init__(self, comm, parent: Runtime | None = None, ranks_per_host: int = 0,
+                 trace: NullTrace | None = None):
         """ranks_per_host: so many ranks in a row count as one host; 0: hosts as MPI finds them."""
-        from mpi4py import MPI
         self.comm = comm.Dup()               # so that nobody else's messages carry the same tags
         self.rank, self.size = comm.rank, comm.size
         self.heartbeat: Heartbeat = parent.heartbeat if parent else Heartbeat()
         self.engine: ProgressEngine = parent.engine if parent else ProgressEngine(self.heartbeat)
-        self._host: int = parent._host if parent else find_host(self.comm, ranks_per_host)
-        names = self.comm.allgather(self._host)
-        self.hosts = [sorted(set(names)).index(name) for name in names]     # number of each rank's
+        self.trace: NullTrace = parent.trace if parent else trace or NullTrace()
+        # The same on all of its ranks.
+        self.name: str = f"{parent.name}.{len(parent._parts)}" if parent else ""
+        host = parent.hosts[parent.rank] if parent else find_host(self.comm, ranks_per_host)
+        job_rank = parent.job_ranks[parent.rank] if parent else self.rank
+        names, job_ranks = zip(*self.comm.allgather((host, job_rank)))
+        self.job_ranks: list[int] = list(job_ranks)
+        # The number of each rank's host.
+        self.hosts: list[int] = [sorted(set(names)).index(name) for name in names]
         self.shares_host = [host == self.hosts[self.rank] for host in self.hosts]
-        self._largest_tag = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 0     # it alone has it
         self._n_tags: Counter[int] = Counter()       # allotted so far, of each peer
         self._parts: list[Runtime] = []
         self._parent, self._open = parent, True
@@ -54,10 +60,10 @@ class Runtime:
         agree with third ones, and may have exchanges that others have not.
         """
         tag = FIRST_TAG + self._n_tags[peer]
-        if tag > self._largest_tag:
+        if tag > largest_tag():
             raise ConfigError(f"more exchanges between ranks {self.rank} and {peer} than this MPI "
-                              f"library has tags ({self._largest_tag}): use fewer chunks, blocks "
-                              f"or layers")
+                              f"library has tags ({largest_tag()}): use fewer chunks, blocks or "
+                              f"layers")
         self._n_tags[peer] += 1
         return tag
 
@@ -69,7 +75,9 @@ class Runtime:
     def sum_in_place(self, *arrays):
         """Add up host arrays over all ranks, with the same bits on each. Collective."""
         if self.size > 1:
+            before = self.trace.switch(self.trace.allreduce)
             self.engine.sum_in_place(self.comm, arrays)
+            self.trace.switch(before)
 
     def close(self):
         """Wait for what is in flight; free requests and communicators. Twice does no harm."""
@@ -89,6 +97,12 @@ class Runtime:
         # After an error that not all ranks know of, the others may never come here.
         if error is None or getattr(error, "agreed", False):
             self.close()
+
+
+def largest_tag() -> int:
+    """Of this MPI library."""
+    from mpi4py import MPI
+    return MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 0      # no other communicator has it
 
 
 def find_host(comm, ranks_per_host: int = 0) -> int:

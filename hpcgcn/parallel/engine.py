@@ -11,6 +11,7 @@ from hpcgcn.nn.pass_memory import PassMemory
 from hpcgcn.nn.steps import PassContext
 from hpcgcn.parallel.needed import EVALUATED, model_depth
 from hpcgcn.parallel.rows import local_inputs, local_labels
+from hpcgcn.trace.recorder import PassMarks
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +50,7 @@ class Engine:
         self.model = build_model(backend, shape, parameters, self.local.n_owned, inputs)
         n_needed = self.local.needed.count if strategy.moves_rows else None
         self.memory = PassMemory(backend, self.model, n_needed)
+        self.marks = PassMarks(strategy.runtime.trace, len(self.model.hops))
         # Training's exchanges depend on the hops' widths and the number of halo rows: known only
         # now.
         self.policies = make_policies(self) if make_policies else None
@@ -61,6 +63,7 @@ class Engine:
         complete = (self.aggregations.needed_blocks(0) if context.training
                     else self.aggregations.blocks)
         for k in range(hops + 1):
+            complete = self.marks.forward(k, complete)
             for rows in model.forward(k, complete, context, self.add_up):
                 if k < hops:
                     aggregations[k].push(rows, context)
@@ -91,12 +94,17 @@ class Engine:
             self.backend.clear(rows)
 
     def _backward_block(self, number: int, blocks, context: PassContext):
+        blocks = self.marks.backward(number, blocks)
         for rows in self.model.backward(number, blocks, context, self.add_up):
             if not self.overlaps:
-                self.model.weight_gradients(number, rows, context)
+                self._weight_gradients(number, rows, context)
             self._push_gradient(number, rows, context)
             if self.overlaps:
-                self.model.weight_gradients(number, rows, context)
+                self._weight_gradients(number, rows, context)
+
+    def _weight_gradients(self, number: int, rows, context: PassContext):
+        self.marks.weights(number)
+        self.model.weight_gradients(number, rows, context)
 
     def _push_gradient(self, number: int, rows, context: PassContext):
         aggregation = self.aggregations.backward[number - 1] if number else None
@@ -113,6 +121,7 @@ class Engine:
         self._forward(self.aggregations.forward, context)
         self.parameters.zero_grad()
         logits = self.model.logits
+        self.marks.loss()
         n_rows = self.aggregations.n_in_loss()
         loss = self.labels.loss(self.backend, logits.value, logits.grad, slice(0, n_rows))
         self._zero(logits.grad[n_rows:self.aggregations.n_needed(len(self.model.hops))])

@@ -16,10 +16,11 @@ from hpcgcn.files.atomic import atomic_folder, atomic_text, explained
 from hpcgcn.files.marker import FORMAT, MARKER, VERSION, read_marker, remove_listed
 from hpcgcn.files.replace import ANY_OF_THE_RUN
 from hpcgcn.files.tidy import remove_temporaries
+from hpcgcn.timeline.file import NAME as TRACE
 from hpcgcn.train import lock
 from hpcgcn.train.checkpoint import files_of_checkpoint
 
-FILES = ("config.toml", "metrics.csv", "choices.json", "summary.json", lock.NAME)
+FILES = ("config.toml", "metrics.csv", "choices.json", "summary.json", TRACE, lock.NAME)
 _MOST_BYTES = 64 << 20               # of a small file that is read back
 
 
@@ -100,6 +101,13 @@ class RunFolder:
     def write_choices(self, choices: dict):
         """What was chosen by measuring at start: a resumed run must not choose otherwise."""
         self._write("choices.json", json.dumps(choices) + "\n")
+
+    def write_trace(self, text: str | None):
+        """trace.json: what all ranks recorded."""
+        marker = read_marker(self.path)
+        if TRACE not in marker["files"]:         # a run that an older release began
+            self._write_marker(marker | {"files": [*marker["files"], TRACE]})
+        self._write(TRACE, text or "")
 
     def write_summary(self, summary: dict):
         """summary.json, whole or not at all."""

@@ -25,6 +25,7 @@ from hpcgcn.mpi.stop import StopRequest
 from hpcgcn.mpi.watchdog import Watchdog
 from hpcgcn.mpi.world import EXIT_RUN_AGAIN, collective_errors, local_rank, on_root, world
 from hpcgcn.parallel import make_strategy
+from hpcgcn.trace.window import make_trace
 from hpcgcn.train import checkpoint
 from hpcgcn.train.accounting import work_by_role
 from hpcgcn.train.callback import Callback, CallbackRunner, EpochReport
@@ -34,6 +35,7 @@ from hpcgcn.train.lock import LockHolder
 from hpcgcn.train.messages import closing_lines, unused_settings
 from hpcgcn.train.plateau import ChanceWatch, chance_loss, features_are_uneven, remedy
 from hpcgcn.train.progress import Progress
+from hpcgcn.train.recording import recording
 from hpcgcn.train.start import Start, begin, decide
 from hpcgcn.train.trackers import Trackers, check_trackers
 from hpcgcn.train.trainer import EpochLedger, Trainer, describe, metrics_file
@@ -92,7 +94,8 @@ def train_model(source: str | os.PathLike | Graph, config: Config | dict | None 
     # look.
     gc.collect()
     with collective_errors(comm):
-        runtime = Runtime(comm, ranks_per_host=config.ranks_per_host)
+        runtime = Runtime(comm, ranks_per_host=config.ranks_per_host,
+                          trace=make_trace(config.trace))
     with Watchdog(comm, config.output, config.stall_timeout,
                   runtime.heartbeat) as watchdog, runtime:
         return _train(source, config, runtime, watchdog, callback)
@@ -131,7 +134,9 @@ def _train(source, config: Config, runtime: Runtime, watchdog: Watchdog,
         _note(comm, on_root(comm, begin, start, config, trainer.strategy.choices, lock))
         with Trackers(config, start.path, comm.rank == 0) as trackers:
             runner = CallbackRunner(comm, trackers.and_then(callback))
-            result = _run(trainer, RunFolder(start.path), lock, watchdog, runner, uneven)
+            folder = RunFolder(start.path)
+            with recording(runtime, folder):
+                result = _run(trainer, folder, lock, watchdog, runner, uneven)
             trackers.summary = result.summary
         trainer.close()
         return result

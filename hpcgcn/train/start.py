@@ -23,7 +23,8 @@ from hpcgcn.train.folder import RunFolder, run_name
 from hpcgcn.train.lock import LockHolder
 
 # Settings that say where and how much, not what: they change no result.
-BOOKKEEPING = ("name", "output", "resume", "overwrite", "quiet", "log_format", "tracker")
+BOOKKEEPING = ("name", "output", "resume", "overwrite", "quiet", "log_format", "tracker",
+               "trace")
 # Parts of a model's shape that may change when a run goes on.
 _FREE = ("dropout", "weights_first")
 

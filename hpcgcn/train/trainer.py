@@ -21,6 +21,7 @@ from hpcgcn.mpi.world import collective_errors
 from hpcgcn.nn.models import Shape, parameter_specs, precomputes_input
 from hpcgcn.nn.parameters import clip_gradient, initialised, make_optimiser
 from hpcgcn.parallel import make_strategy
+from hpcgcn.trace.recorder import traced
 from hpcgcn.train import checkpoint
 from hpcgcn.train.accounting import EpochLedger
 from hpcgcn.train.checkpoint import Best, Snapshot
@@ -100,6 +101,8 @@ class Trainer:
         self.owner = self.strategy.sharding(self.parameters)
         self.optimiser = make_optimiser(config, self.parameters)
         self.errors = ExchangeErrors(self.comm, self.engine.aggregations.exchanges)
+        for hop, direction, exchange in self.engine.aggregations.exchanges:
+            exchange.marks = runtime.trace.exchange(hop, direction)
         self.best = Best()
         self.epoch = 0                       # epochs done
 
@@ -141,6 +144,7 @@ class Trainer:
         return self.engine.policies.rates
 
     # -- one epoch ---------------------------------------------------------------------------------
+    @traced("epoch")
     @quiet_overflow
     def run_epoch(self, stop_wanted: bool = False) -> tuple[float, bool, float]:
         """One step of training.
@@ -160,12 +164,14 @@ class Trainer:
         if self.config.clip:
             clip_gradient(self.parameters, self.config.clip, self.owner.everywhere)
         self.engine.model.remember()
+        self.runtime.trace.switch(self.runtime.trace.activity("optimiser"))
         self.optimiser.update(learning_rate(self.config, epoch))
         self.rates.observe(loss)
         self.errors.agree(agreed[2:])
         self.epoch += 1
         return loss, bool(agreed[1]), waited
 
+    @traced("evaluation")
     @quiet_overflow
     def evaluate(self) -> dict[str, float]:
         """Exact scores of the three splits with the current parameters."""
@@ -201,6 +207,7 @@ class Trainer:
         return 0 < self.config.patience <= waited and self.best.epoch > 0
 
     # -- checkpoints -------------------------------------------------------------------------------
+    @traced("checkpoint")
     def save(self, folder: RunFolder):
         """Write a checkpoint. Collective."""
         p, whole = self.parameters, self.owner.whole

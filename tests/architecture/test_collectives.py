@@ -28,6 +28,7 @@ SMALL = {
     "parallel/layers/sharding.py": (2, "parameters: fewer than 2^31, whatever the graph"),
     "parallel/local_graph.py": (1, "a count per rank"),
     "parallel/partition/halo_plans.py": (2, "counts per pair of ranks"),
+    "timeline/clocks.py": (6, "a time per message"),
     "train/accounting.py": (2, "names and costs of exchanges"),
     "train/exchange_errors.py": (1, "names of exchanges, two per hop"),
     "train/callback.py": (2, "a truth value or a message per rank"),

@@ -7,6 +7,7 @@ from hpcgcn.nn.steps import PassContext, eager_weight_gradients, run_backward, r
 from hpcgcn.parallel.aggregation import row_blocks
 from hpcgcn.parallel.layers.chunk_schedule import ChunkSchedule
 from hpcgcn.parallel.layers.division import StagePlan
+from hpcgcn.trace.recorder import PassMarks
 
 
 class Stage:
@@ -21,6 +22,7 @@ class Stage:
         missing = [k for k, hop in enumerate(backward) if hop is None]
         self.lowest = max(missing) + 1 if missing else 0          # segments below need no gradient
         self.shared_gradients = self._shared_gradients()
+        self.marks = PassMarks(progress.trace, plan.first_hop - 1 + len(plan.hops))
 
     @property
     def n_hops(self) -> int:
@@ -47,8 +49,9 @@ class Stage:
         for tasks in schedule.tasks:
             inbound.take()
             for chunk, level in tasks:
-                for rows in (hops[level - 1].pull(chunk, exact) if level
-                             else self._blocks(chunk, level, context.training)):
+                complete = (hops[level - 1].pull(chunk, exact) if level
+                            else self._blocks(chunk, level, context.training))
+                for rows in self.marks.forward(self.block(level), complete):
                     for step in self.plan.segments[level]:
                         step.forward(rows, context)
                     self.progress.progress()
@@ -57,6 +60,7 @@ class Stage:
                     continue
                 outbound.send(chunk, context.epoch)
                 if on_leaving:
+                    self.marks.loss()
                     on_leaving(self._rows(chunk, level, context.training))
         outbound.finish()
 
@@ -74,14 +78,16 @@ class Stage:
                 if depth == 0 and on_entering:
                     on_entering(self._rows(chunk, level))
                 steps, eager, done = self.plan.segments[level], self.eager[level], []
-                for rows in (self.backward[level].pull(chunk, context, exact) if depth
-                             else self._blocks(chunk, level)):
+                complete = (self.backward[level].pull(chunk, context, exact) if depth
+                            else self._blocks(chunk, level))
+                for rows in self.marks.backward(self.block(level), complete):
                     run_backward(steps, eager, rows, context)
                     self.progress.progress()
                     done.append(rows)
                 self._clear(chunk, level)
                 if level == 0:
                     outbound.send(chunk, context.epoch)
+                self.marks.weights(self.block(level))
                 for rows in done:  # the stage below waits for the chunk, nobody for this
                     run_weight_gradients(steps, eager, rows, context)
                     self.progress.progress()

@@ -55,7 +55,7 @@ class HaloForward(HaloAggregation):
                  turn: int, progress: Runtime, packed):
         """packed: where what is sent is put together, or None: it is sent from x."""
         width = out.shape[1]
-        super().__init__(matrices, halo, exchange, rows, width, blocking, progress)
+        super().__init__(matrices, halo, exchange, rows, width, blocking, progress, turn, "forward")
         self.x, self.out, self.packed = x, out, packed
         self.storage = stores.storage("owned", x, turn, reuse(matrices.inner))
         self.halo_storage = stores.storage("halo", Array.of("halo rows", exchange.received), turn,
@@ -72,14 +72,18 @@ class HaloForward(HaloAggregation):
         self._begin(context)
         backend, inner = self.matrices.backend, self.matrices.inner
         progress, rows, out = self.progress.progress, self.storage.rows, self.out.data
-        yield from multiply(backend, inner, rows, out, self.interior, progress=progress)
-        for _ in multiply(backend, inner, rows, out, self.boundary, progress=progress):
+        marks = self.marks
+        yield from marks.each_interior(multiply(backend, inner, rows, out, self.interior,
+                                                progress=progress))
+        for _ in marks.each_boundary(multiply(backend, inner, rows, out, self.boundary,
+                                              progress=progress)):
             pass
         halo = self._stored(self.exchange.finish())
         outer, _ = self.halo.of_draw(self.exchange, context.epoch)
         if outer is not self.halo.outer:
             self.multiply_adds = (self.n_inner + outer.nnz) * out.shape[1]
-        yield from multiply(backend, outer, halo, out, self.boundary, True, progress)
+        yield from marks.each_halo(multiply(backend, outer, halo, out, self.boundary, True,
+                                            progress))
 
     def _stored(self, halo):
         self.halo_storage.source.bind(halo)
@@ -99,7 +103,8 @@ class HaloBackward(HaloAggregation):
         """halo_gradient: (n_received, width), what the exchange sends. summed: scratch for the
         gradients of sums."""
         width = dz.shape[1]
-        super().__init__(matrices, halo, exchange, rows, width, blocking, progress)
+        super().__init__(matrices, halo, exchange, rows, width, blocking, progress, turn,
+                         "backward")
         self.dx, self.adds, self.halo_gradient, self.summed = dx, adds, halo_gradient, summed
         self.inner_t = matrices.inner_t(rows[0])
         self.storage = stores.storage("owned", dz, turn, reuse(matrices.inner_t(dz.shape[0])))
@@ -110,8 +115,9 @@ class HaloBackward(HaloAggregation):
         _, outer_t = self.halo.of_draw(self.exchange, context.epoch)
         if outer_t is not self.halo.outer_t:
             self.multiply_adds = (self.inner_t.nnz + outer_t.nnz) * self.halo_gradient.shape[1]
-        for _ in multiply(self.matrices.backend, outer_t, self.storage.rows, self.halo_gradient,
-                          self.received, progress=self.progress.progress):
+        for _ in self.marks.each_halo(multiply(self.matrices.backend, outer_t, self.storage.rows,
+                                               self.halo_gradient, self.received,
+                                               progress=self.progress.progress)):
             pass
         self.exchange.start(self.halo_gradient, context.epoch)
 
@@ -119,8 +125,10 @@ class HaloBackward(HaloAggregation):
         self._begin(context)
         backend, inner_t = self.matrices.backend, self.inner_t
         progress, rows, dx = self.progress.progress, self.storage.rows, self.dx.data
-        yield from multiply(backend, inner_t, rows, dx, self.interior, self.adds, progress)
-        for _ in multiply(backend, inner_t, rows, dx, self.boundary, self.adds, progress):
+        yield from self.marks.each_interior(multiply(backend, inner_t, rows, dx, self.interior,
+                                                     self.adds, progress))
+        for _ in self.marks.each_boundary(multiply(backend, inner_t, rows, dx, self.boundary,
+                                                   self.adds, progress)):
             pass
         self.halo.add_gradients(self.exchange.finish(), dx, self.summed)
         yield from self.boundary

@@ -25,7 +25,8 @@ class AttentionForward(HaloAggregation):
                  products: AttentionProducts, rows: tuple[int, int], exchange: Exchange,
                  blocking: bool, progress: Runtime):
         hop = products.hop
-        super().__init__(matrices, halo, exchange, rows, hop.target.width, blocking, progress)
+        super().__init__(matrices, halo, exchange, rows, hop.target.width, blocking, progress,
+                         hop.number, "forward")
         self.products = products
         self.storage = Storage(matrices.backend, hop.source.planned_value)
         n_received, heads, zeros = (halo.plan.n_received, products.attention.heads,
@@ -47,16 +48,20 @@ class AttentionForward(HaloAggregation):
     def pull(self, context):
         self._begin(context)
         products, own, progress = self.products, self.products.own, self.progress.progress
+        trace, marks = self.progress.trace, self.marks
         for rows in self.interior:
+            trace.switch(marks.interior)
             products.attend(self.matrices.inner, own, rows, True, True, context)
             progress()
             yield rows
+        trace.switch(marks.boundary)
         for rows in self.boundary:
             products.attend(self.matrices.inner, own, rows, True, False, context)
             progress()
         self.halo_rows = products.received(self.exchange.finish(), *self._halo_logits,
                                            self._halo_ids)
         for rows in self.boundary:
+            trace.switch(marks.halo)
             products.attend(self.halo.outer, self.halo_rows, rows, False, True, context)
             progress()
             yield rows
@@ -71,7 +76,7 @@ class AttentionBackward(HaloAggregation):
         """forward: the same hop's. halo_gradient: (n_received, width), what the exchange sends."""
         hop = forward.products.hop
         super().__init__(matrices, forward.halo, exchange, rows, hop.source.width, blocking,
-                         progress)
+                         progress, hop.number, "backward")
         self.forward, self.products, self.halo_gradient = forward, forward.products, halo_gradient
         self.inner_t = matrices.inner_t(rows[0])
         self.storage = Storage(matrices.backend, planned_gradient(hop.target))
@@ -84,6 +89,7 @@ class AttentionBackward(HaloAggregation):
 
     def _send(self, context):
         halo: SourceRows = self.forward.halo_rows
+        self.progress.trace.switch(self.marks.halo)
         for rows in self.received:
             self.products.gradients(self.halo.outer_t, halo, self.halo_gradient, rows, False,
                                     context)
@@ -93,8 +99,10 @@ class AttentionBackward(HaloAggregation):
     def pull(self, context):
         self._begin(context)
         for rows in self.interior:
+            self.progress.trace.switch(self.marks.interior)
             self._own_gradients(rows, context)
             yield rows
+        self.progress.trace.switch(self.marks.boundary)
         for rows in self.boundary:
             self._own_gradients(rows, context)
         hop = self.products.hop

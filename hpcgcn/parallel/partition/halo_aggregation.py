@@ -7,13 +7,15 @@ from hpcgcn.exchange.exchange import Exchange
 from hpcgcn.mpi.runtime import Runtime
 from hpcgcn.parallel.aggregation import Aggregation, Storage
 from hpcgcn.parallel.partition.matrices import HaloMatrices, PartitionedMatrices
+from hpcgcn.trace.recorder import HopMarks
 
 
 class HaloAggregation(Aggregation):
     """A hop in one direction: sends when all its input is there."""
 
     def __init__(self, matrices: PartitionedMatrices, halo: HaloMatrices, exchange: Exchange,
-                 rows: tuple[int, int], width: int, blocking: bool, progress: Runtime):
+                 rows: tuple[int, int], width: int, blocking: bool, progress: Runtime,
+                 hop: int, direction: str):
         """rows: how many of the input and of the output, which are the first ones."""
         self.matrices, self.halo, self.exchange = matrices, halo, exchange
         self.blocking, self.progress = blocking, progress
@@ -21,6 +23,7 @@ class HaloAggregation(Aggregation):
         self.interior, self.boundary = (matrices.blocks(n_target, boundary, width)
                                         for boundary in (False, True))
         self._n_pushed = 0
+        self.marks = HopMarks.of(progress.trace, hop, direction)
 
     storage: Storage                 # the input, as SpMM gathers it
 

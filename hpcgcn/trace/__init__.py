@@ -1,0 +1,1 @@
+"""Recording what this rank does, and when."""
