@@ -70,7 +70,9 @@ class Runtime:
     def progress(self):
         """Let MPI move what can be moved now. Called after a block of work: it is a heartbeat."""
         self.heartbeat.beat()
+        before = self.trace.switch(self.trace.progress)
         self.engine.progress()
+        self.trace.switch(before)
 
     def sum_in_place(self, *arrays):
         """Add up host arrays over all ranks, with the same bits on each. Collective."""

@@ -10,7 +10,7 @@ from importlib.resources import files
 from hpcgcn import __version__
 from hpcgcn.files.atomic import atomic_text
 from hpcgcn.files.replace import REMEDY, Replaces
-from hpcgcn.report import pipelines, scales, svg, tables
+from hpcgcn.report import pipelines, scales, svg, tables, timeline
 from hpcgcn.report.curves import make_charts
 from hpcgcn.report.errors import error_charts
 from hpcgcn.report.runs import Run
@@ -53,11 +53,12 @@ def page(runs: list[Run], title: str = "") -> str:
     """The whole page as text."""
     title = title or _title(runs)
     folder = files("hpcgcn.report")
-    style, script = (folder.joinpath(name).read_text(encoding="utf-8")
-                     for name in ("page.css", "page.js"))
+    style, script = ("".join(folder.joinpath(f"{name}.{kind}").read_text(encoding="utf-8")
+                             for name in ("page", "timeline")) for kind in ("css", "js"))
+    timelines = _timelines(runs)             # first: what is damaged becomes a note
     body = "".join((_header(runs, title), _notes(runs), _highlights(runs), _results(runs),
-                    _legend(runs), _curves(runs), _errors(runs), _times(runs), _pipelines(runs),
-                    _settings(runs)))
+                    _legend(runs), _curves(runs), _times(runs), timelines, _errors(runs),
+                    _pipelines(runs), _settings(runs)))
     return ('<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
             'content="width=device-width, initial-scale=1"><meta '
             'http-equiv="Content-Security-Policy" content="default-src \'none\'; style-src '
@@ -130,6 +131,17 @@ def _times(runs: list[Run]) -> str:
     return _section("Where an epoch's time goes",
                     f'<p class="keys">{svg.phase_legend()}</p>{svg.phase_bars(runs)}',
                     "Mean over all epochs, one bar a rank, evaluation excluded.")
+
+
+def _timelines(runs: list[Run]) -> str:
+    drawn = timeline.timelines(runs)
+    if not drawn:
+        return ""
+    return _section("What every rank does, and when", timeline.section(drawn),
+                    "The last epochs that were traced, all runs on one scale. Below each rank are "
+                    "its messages in flight: green while it does something else, orange while it "
+                    "waits for them. Drag to move; the buttons, a double click, or the wheel after "
+                    "a click zoom; rest the pointer on a piece for what it is.")
 
 
 def _pipelines(runs: list[Run]) -> str:

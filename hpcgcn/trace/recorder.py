@@ -25,8 +25,8 @@ KINDS = {"other": "other", "block": "row-wise steps", "interior": "aggregate int
          "boundary": "aggregate boundary", "halo": "aggregate halo", "aggregate": "aggregate",
          "weights": "weight gradients", "loss": "loss", "pack": "pack",
          "send": "hand over to MPI", "wait": "wait", "unpack": "unpack",
-         "allreduce": "all-reduce", "optimiser": "optimiser", "evaluation": "evaluation",
-         "checkpoint": "checkpoint"}
+         "progress": "MPI progress", "allreduce": "all-reduce", "optimiser": "optimiser",
+         "evaluation": "evaluation", "checkpoint": "checkpoint"}
 
 
 class Activity(NamedTuple):
@@ -54,7 +54,7 @@ def nothing():
 class NullTrace:
     """Records nothing: what every run has that was not asked for a trace."""
 
-    allreduce = 0
+    allreduce = progress = 0
 
     def activity(self, kind: str, hop: int = 0, direction: str = "") -> int:
         """The number of a kind of activity."""
@@ -95,7 +95,7 @@ class Trace(NullTrace):
     def __init__(self, first: int, last: int, n_kept: int, clock: Callable[[], float]
                  = time.perf_counter, most: int = MOST_EVENTS):
         """Epochs from `first` to `last` are recorded, and the newest `n_kept` of them are kept."""
-        self.first, self.last, self.clock = first, last, clock
+        self.window, self.clock = range(first, last + 1), clock
         self.activities: list[Activity] = [Activity("other")]
         self._numbers = {self.activities[0]: 0}
         self.current, self._recording = 0, False
@@ -107,7 +107,7 @@ class Trace(NullTrace):
         self.flights: deque[tuple] = deque(maxlen=most)
         self.phases: deque[tuple[str, int, float, float]] = deque(maxlen=3 * n_kept + 3)
         self.n_kept = n_kept
-        self.allreduce = self.activity("allreduce")
+        self.allreduce, self.progress = self.activity("allreduce"), self.activity("progress")
 
     def activity(self, kind: str, hop: int = 0, direction: str = "") -> int:
         what = Activity(kind, hop, direction)
@@ -160,7 +160,7 @@ class Trace(NullTrace):
     @contextlib.contextmanager
     def phase(self, name: str, epoch: int):
         if name == "epoch":
-            self._recording = self.first <= epoch <= self.last
+            self._recording = epoch in self.window
         if not self._recording:
             yield
             return
