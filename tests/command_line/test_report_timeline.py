@@ -24,20 +24,24 @@ window.addEventListener("load", () => {
   const frame = document.querySelector(".timelines"), tip = document.getElementById("tip");
   const data = JSON.parse(canvas.parentNode.querySelector("script").textContent);
   const box = canvas.getBoundingClientRect(), views = [frame.dataset.view];
-  const at = (x, y) => ({ clientX: box.left + x, clientY: box.top + y, bubbles: true, cancelable: true });
-  const moment = tenths => 62 + tenths / data.stop * (box.width - 62);
-  const longest = Math.max(...canvases.map(c => JSON.parse(c.parentNode.querySelector("script").textContent).stop));
+  const at = (x, y) => ({ clientX: box.left + x, clientY: box.top + y, bubbles: true,
+                          cancelable: true });
+  const stopOf = c => JSON.parse(c.parentNode.querySelector("script").textContent).stop;
+  const longest = Math.max(...canvases.map(stopOf));
   const place = tenths => 62 + tenths / longest * (box.width - 62);
   const rest = (tenths, y) => {
     canvas.dispatchEvent(new PointerEvent("pointermove", at(place(tenths), y)));
     return tip.hidden ? "" : tip.textContent;
   };
-  const widest = data.ranks[0].spans.filter(s => s[0] >= 0).reduce((a, b) => b[1] - b[0] > a[1] - a[0] ? b : a);
-  const flight = data.ranks[0].flights.filter(f => f[3] === 0).reduce((a, b) => b[2] - b[0] > a[2] - a[0] ? b : a);
-  const said = [rest((widest[0] + widest[1]) / 2, 16 + 7), rest((flight[0] + flight[2]) / 2, 16 + 15 + 2 + 2)];
+  const longer = stop => (a, b) => b[stop] - b[0] > a[stop] - a[0] ? b : a;
+  const span = data.ranks[0].spans.filter(s => s[0] >= 0).reduce(longer(1));
+  const flight = data.ranks[0].flights.filter(f => f[3] === 0).reduce(longer(2));
+  const said = [rest((span[0] + span[1]) / 2, 16 + 7),
+                rest((flight[0] + flight[2]) / 2, 16 + 15 + 2 + 2)];
   const acts = [
     () => document.querySelector('.tools [data-do="in"]').click(),
-    () => canvas.dispatchEvent(new WheelEvent("wheel", { ...at(300, 20), deltaY: -1, ctrlKey: true })),
+    () => canvas.dispatchEvent(new WheelEvent("wheel", { ...at(300, 20), deltaY: -1,
+                                                         ctrlKey: true })),
     () => canvas.dispatchEvent(new MouseEvent("dblclick", at(300, 20))),
     () => { canvas.dispatchEvent(new PointerEvent("pointerdown", at(400, 20)));
             canvas.dispatchEvent(new PointerEvent("pointermove", at(300, 20)));
@@ -48,15 +52,21 @@ window.addEventListener("load", () => {
     const act = acts.shift();
     if (!act) {
       const pixels = canvases.map(c => {
-        const drawn = c.getContext("2d").getImageData(0, 0, c.width, c.height).data, seen = new Set();
-        for (let k = 0; k < drawn.length; k += 4) if (drawn[k + 3] === 255) seen.add(drawn.slice(k, k + 3).join());
+        const drawn = c.getContext("2d").getImageData(0, 0, c.width, c.height).data;
+        const seen = new Set();
+        for (let k = 0; k < drawn.length; k += 4)
+          if (drawn[k + 3] === 255) seen.add(drawn.slice(k, k + 3).join());
         return seen.size;
       });
-      document.title = JSON.stringify({ views, said, pixels, hidden: canvases.map(c => Number(c.dataset.hidden)) });
+      const hidden = canvases.map(c => Number(c.dataset.hidden));
+      document.title = JSON.stringify({ views, said, pixels, hidden });
       return;
     }
     act();
-    requestAnimationFrame(() => requestAnimationFrame(() => { views.push(frame.dataset.view); next(); }));
+    requestAnimationFrame(() => requestAnimationFrame(() => {
+      views.push(frame.dataset.view);
+      next();
+    }));
   };
   next();
 });

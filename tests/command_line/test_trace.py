@@ -150,11 +150,13 @@ def test_profile_has_a_row_for_every_operation(runs, capsys):
     run = str(runs[0] / "overlap")
     assert main(["profile", run]) == 0
     text = capsys.readouterr().out
-    assert "aggregate interior, hop 2, backward" in text and "all-reduce" in text
+    assert "row-wise steps, block" in text and "slowest rank" in text
     assert "epochs 5 to 8 of 4 ranks" in text
     assert main(["profile", run, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert sum(row["share"] for row in rows) == pytest.approx(1.0)
+    assert ("interior", 2, "backward") in {(row["kind"], row["hop"], row["direction"])
+                                           for row in rows}
     assert main(["profile", run, "--by", "kind", "--json"]) == 0
     kinds = json.loads(capsys.readouterr().out)
     assert sum(row["mean_seconds"] for row in kinds) == pytest.approx(
