@@ -56,7 +56,6 @@
       pen.fillStyle = colours[".soft"];
       for (const rank of data.ranks) pen.fillText(rank.name, 0, rank.top + 11);
     }
-    document.querySelector(".timelines").dataset.view = view.map(Math.round).join(" ");
   }
 
   function drawAxis(pen, width, height) {
@@ -107,10 +106,14 @@
     pen.globalAlpha = 1;
   }
 
+  function look(ends) {
+    view = ends;
+    document.querySelector(".timelines").dataset.view = view.map(Math.round).join(" ");
+  }
   function move(low, high) {
     const width = Math.min(Math.max(high - low, NARROWEST), last - first);
     const start = Math.min(Math.max(low, first), last - width);
-    view = [start, start + width];
+    look([start, start + width]);
     requestAnimationFrame(draw);
   }
   function zoom(factor, at = (view[0] + view[1]) / 2) {
@@ -191,6 +194,7 @@
   }
   addEventListener("resize", draw);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { readColours(); draw(); });
+  look(view);
   readColours();
   draw();
 })();

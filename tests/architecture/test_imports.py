@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "mpi": {"files", "trace"},
     "nn": {"backend"},
     "parallel": {"backend", "exchange", "files", "graph", "mpi", "nn", "trace"},
-    "report": {"config", "files", "timeline", "train"},
+    "report": {"config", "files", "timeline", "trace", "train"},
     "setting": set(),
     "timeline": {"files", "mpi", "trace"},
     "trace": set(),

@@ -63,10 +63,8 @@ window.addEventListener("load", () => {
       return;
     }
     act();
-    requestAnimationFrame(() => requestAnimationFrame(() => {
-      views.push(frame.dataset.view);
-      next();
-    }));
+    views.push(frame.dataset.view);
+    next();
   };
   next();
 });
@@ -93,8 +91,7 @@ def seen(results):
     probed = folder / "probed.html"
     probed.write_text((folder / "report.html").read_text(encoding="utf-8").replace(
         "</body>", PROBE + "</body>"), encoding="utf-8")
-    dom = browse(folder, "--window-size=1300,900", "--virtual-time-budget=20000", "--dump-dom",
-                 probed.as_uri())
+    dom = browse(folder, "--window-size=1300,900", "--dump-dom", probed.as_uri())
     title = re.search(r"<title>(.*?)</title>", dom).group(1)
     assert title.startswith("{"), title
     return json.loads(title.replace("&amp;", "&").replace("&quot;", '"'))
