@@ -96,7 +96,7 @@ class ReferenceAttention(AttentionOperations):
                                     key)
         bits = np.stack([half for word in words
                          for half in (word & np.uint64(0xFFFF), word >> np.uint64(16))], axis=-1)
-        bits = bits.reshape(len(weight), -1)[:, :heads]
+        bits = bits.reshape(len(weight), 8 * len(blocks))[:, :heads]
         return np.where(bits >= threshold,
                         weight * self.dtype.type(philox.dropout_scale(threshold)), 0)
 

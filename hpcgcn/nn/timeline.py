@@ -104,7 +104,8 @@ class Timeline:
         if self.line.logits is not None:
             self._touch(self.line.logits.planned_value, self.loss_gradient)
         if self.by_chunk:
-            gathered = [hop.source.planned_value for hop in self.line.hops]
+            gathered = [array for hop in self.line.hops
+                        for array in (hop.source.planned_value, *hop.saves)]
             self._touch(*gathered)
             self._touch(*gathered, at=self.START)
 
@@ -132,7 +133,8 @@ class Timeline:
         if line.logits is not None:      # what a pass is for can be read after it
             self._touch(line.logits.planned_value)
         if self.by_chunk:
-            gathered = [hop.target.planned_grad for hop in line.hops if hop.source.wants_gradient]
+            gathered = [array for hop in line.hops if hop.source.wants_gradient
+                        for array in (hop.target.planned_grad, *hop.saves)]
             self._touch(*gathered)
             self._touch(*gathered, at=begin)
 

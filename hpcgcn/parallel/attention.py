@@ -73,13 +73,21 @@ class AttentionProducts:
                                          a.facts.data[block], a.dtarget_logits.data[block])
 
     def gradients(self, matrix, source: SourceRows, dx, rows: Rows, accumulate: bool,
-                  context: PassContext):
-        """dx[rows] of rows that were read; matrix: the transpose."""
+                  context: PassContext, times: int = 1):
+        """dx[rows] of rows that were read; matrix: the transpose. times: how often it counts."""
         block, a = slice(*rows), self.attention
+        if times != 1 and accumulate:
+            self._scale(dx[block], 1 / times)
         self.backend.attend_backward(matrix, self.hop.target.grad, a.facts.data, source.x,
                                      source.logits, dx, source.dlogits, rows, accumulate,
                                      a.dropout(context, source.ids, self.ids))
+        if times != 1:
+            self._scale(dx[block], times)
+            self._scale(source.dlogits[block], times)
         self._through_logits(a.source_vector, source.x[block], source.dlogits[block], dx[block])
+
+    def _scale(self, x, factor: float):
+        self.backend.axpby(factor, x, 0.0, None, x)
 
     def target_gradients(self, rows: Rows, n_targets: int):
         """Add what comes through the target logits; only the first rows were targets."""

@@ -34,10 +34,8 @@ class Engine:
         depth = (model_depth(shape, sparse=isinstance(part.features, SparseRows),
                              precomputed=precompute) if make_policies else EVALUATED)
         self.local = strategy.local_graph(part, shape.self_loops, depth)
-        if (part.edge_weights is not None and shape.architecture.attends and make_policies
-                and self.comm.rank == 0):
-            log.warning("model = '%s' does not read edge weights: it computes its own",
-                        shape.model)
+        if make_policies and self.comm.rank == 0:
+            warn_of_unread_weights(part, shape)
         self.labels = local_labels(self.comm, backend, part, self.local.order,
                                    strategy.config.class_weights)
         ids = backend.from_host(self.local.ids)
@@ -140,6 +138,12 @@ class Engine:
     def close(self):
         """Free what MPI holds."""
         self.aggregations.close()
+
+
+def warn_of_unread_weights(part, shape: Shape):
+    """Tell that the model makes nothing of the graph's edge weights."""
+    if part.edge_weights is not None and shape.architecture.attends:
+        log.warning("model = '%s' does not read edge weights: it computes its own", shape.model)
 
 
 def aggregate_once(strategy, backend, local, shape: Shape, parameters, rows):

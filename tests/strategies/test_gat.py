@@ -81,7 +81,7 @@ def presets_learn_and_differ(found, exact):
 
 
 @pytest.mark.parametrize("settings, reason", [
-    ({"method": "mixgcn"}, "some columns"), ({"method": "gnnpipe"}, "softmax of all"),
+    ({"method": "mixgcn"}, "some columns"),
     ({"parallel": "hosts"}, "some columns"), ({"precision": "bf16"}, "reads rows in fp32")])
 def test_what_attention_does_not_go_with_is_refused(settings, reason):
     with pytest.raises(ConfigError, match=reason):

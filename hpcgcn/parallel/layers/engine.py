@@ -13,7 +13,7 @@ from hpcgcn.nn.fields import Array
 from hpcgcn.nn.models import Inputs, Shape, build_model
 from hpcgcn.nn.parameters import Parameters
 from hpcgcn.nn.steps import PassContext
-from hpcgcn.parallel.engine import aggregate_once
+from hpcgcn.parallel.engine import aggregate_once, warn_of_unread_weights
 from hpcgcn.parallel.layers.chunk_schedule import (
     chunk_order,
     free_schedule,
@@ -49,6 +49,8 @@ class PipelineEngine:
         self.grid = grid = strategy.grid
         self.comm, self.seed = grid.partitions.comm, strategy.config.seed
         self.settings = settings = strategy.settings
+        if make_policies and grid.world.rank == 0:
+            warn_of_unread_weights(part, shape)
         chunks = np.array([0, part.n_owned]) if part.chunks is None else part.chunks
         n_hops = (count_hops(shape, sparse=isinstance(part.features, SparseRows),
                              precomputed=precompute) if make_policies else None)

@@ -64,14 +64,16 @@ class ChunkHalo:
         self.exchanges[chunk].start(x, epoch)
         self.pending.add(chunk)
 
-    def receive_values(self, chunk: int, halo):
-        """Wait for a chunk's rows and put them where the sparse product reads them."""
+    def receive_values(self, chunk: int, halo) -> list[slice]:
+        """Wait for a chunk's rows and put them where the sparse product reads them; which rows of
+        `halo` are new."""
         if chunk not in self.pending:
-            return
+            return []
         self.pending.remove(chunk)
         received = self.exchanges[chunk].finish()
         for route, (_, _, rows) in zip(self.exchanges[chunk].routes, self.slices[chunk]):
             self.graph.backend.copy(received[route.receive_slice], halo[rows])
+        return [rows for _, _, rows in self.slices[chunk]]
 
     def add_gradients(self, chunk: int, dx):
         """Wait for what readers on other partitions owe to a chunk's rows, and add it."""
@@ -94,12 +96,15 @@ class ForwardHop:
         self.graph, self.x, self.out = graph, hop.source.value, hop.target.value
         self.halo_array, self.halo, self.progress = halo_array, halo, progress
 
+    def begin(self):
+        """All rows are those of the snapshot until they are pushed."""
+
     def push(self, chunk: int, context):
         """A chunk of x is complete."""
         if self.halo:
             self.halo.start(chunk, self.x, context.epoch)
 
-    def pull(self, chunk: int, exact: bool):
+    def pull(self, chunk: int, context, exact: bool):
         """Yields ranges of complete rows of the chunk's output; all that it reads has been pushed,
         or is history."""
         graph = self.graph
@@ -113,12 +118,17 @@ class ForwardHop:
         for rows in blocks:
             self._multiply(rows, 0, self.x, False)
             self.progress.progress()
-        for read in np.flatnonzero(graph.reads[chunk]) if exact else [chunk]:
-            self.halo.receive_values(int(read), self.halo_array)
+        self._receive(chunk, exact)
         for rows in blocks:
             self._multiply(rows, 1, self.halo_array, True)
             self.progress.progress()
             yield rows
+
+    def _receive(self, chunk: int, exact: bool) -> list[slice]:
+        """Wait for the halo rows that a chunk reads; which are new."""
+        read = np.flatnonzero(self.graph.reads[chunk]) if exact else [chunk]
+        return [rows for other in read if self.halo is not None
+                for rows in self.halo.receive_values(int(other), self.halo_array)]
 
     def _multiply(self, rows, side: int, x, adds: bool):
         for matrices in self.graph.forward:
@@ -137,6 +147,12 @@ class BackwardHop:
         self.halo, self.progress = halo, progress
         self.halo_gradient = graph.backend.zeros((graph.local.n_halo,
                                                   self.dz.shape[1])) if halo else None
+
+    def begin(self):
+        """Gradients of chunks that are not there yet are what history left."""
+
+    def push(self, chunk: int):
+        """The gradient of a chunk's output is complete."""
 
     def pull(self, chunk: int, context, exact: bool):
         """Yields ranges of complete rows of the chunk's gradient."""

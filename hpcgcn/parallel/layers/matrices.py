@@ -77,6 +77,10 @@ class ChunkedGraph:
         return self.backend.csr(structure.indptr, structure.indices, structure.n_columns,
                                 structure.weights, row_scale, column_scale)
 
+    def factors(self, exact: bool) -> tuple[int, ...]:
+        """How often the gradients of each pair of matrices count."""
+        return (1,) * len(self._factors) if exact else self._factors
+
     def backward(self, block: int, exact: bool) -> list:
         """For gradients of the rows that a block of the model needs: the others have none."""
         kept = self.local.needed.mask(block)
@@ -88,7 +92,7 @@ class ChunkedGraph:
                                     for pieces in (inner_t, outer_t))
             self._backward[key] = [
                 (self._matrix(a, columns, rows, f), self._matrix(b, halo_columns, rows, f))
-                for a, b, f in zip(inner_t, outer_t, (1, 1) if exact else self._factors)]
+                for a, b, f in zip(inner_t, outer_t, self.factors(exact))]
         return self._backward[key]
 
     def needs_all(self, block: int) -> bool:

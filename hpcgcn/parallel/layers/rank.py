@@ -4,13 +4,21 @@ partitions, and history."""
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from hpcgcn.exchange.exchange import Exchange
 from hpcgcn.exchange.types import Policy
 from hpcgcn.nn.models import Model
 from hpcgcn.parallel.aggregation import Aggregations, gathers_gradient
+from hpcgcn.parallel.attention import AttentionProducts
+from hpcgcn.parallel.layers.attention import (
+    AttentionBackwardHop,
+    AttentionForwardHop,
+    HaloLogits,
+)
 from hpcgcn.parallel.layers.division import StagePlan
 from hpcgcn.parallel.layers.grid import Grid
 from hpcgcn.parallel.layers.history import History
@@ -44,27 +52,37 @@ class PipelineRank(Aggregations):
         forward: list[ForwardHop] = []
         evaluation: list[ForwardHop] = []
         backward: list[BackwardHop | None] = []
-        settings = self.settings
+        settings, self.ids = self.settings, self.backend.from_host(self.graph.local.ids)
         self.history = (History(self.graph, settings.history_hold, not settings.zeroes_gradients)
                         if settings.keeps_history else None)
         for hop in self.plan.hops:
             halo = self.backend.zeros((self.graph.local.n_halo,
                                        hop.source.width)) if self.grid.n_partitions > 1 else None
             training = self._halo(hop, "forward", self.policies(hop.number, "forward"))
-            forward.append(ForwardHop(self.graph, hop, halo, training, progress, training=True))
+            there, back = self._kinds(hop, halo)
+            forward.append(there(self.graph, hop, halo, training, progress, training=True))
             exact = training
             if training is not None and not (training.exchanges[0].policy.exact
                                              and self.graph.needs_all(hop.number - 1)):
                 exact = self._halo(hop, "forward", self.plain, training=False)
-            evaluation.append(ForwardHop(self.graph, hop, halo, exact, progress, training=False))
+            evaluation.append(there(self.graph, hop, halo, exact, progress, training=False))
             backward.append(None)
             if gathers_gradient(hop):
                 returned = self._halo(hop, "backward", self.policies(hop.number, "backward"))
-                backward[-1] = BackwardHop(self.graph, hop, returned, progress)
+                backward[-1] = back(self.graph, hop, returned, progress)
             if self.history:
                 self.history.add(hop, halo)
         self.stage = Stage(self.plan, self.graph, forward, evaluation, backward,
                            self.model.shape.hidden, progress)
+
+    def _kinds(self, hop, halo) -> tuple[Callable[..., ForwardHop], Callable[..., BackwardHop]]:
+        """What makes a hop's aggregations; halo: where rows of other partitions arrive."""
+        if not hop.attention:
+            return ForwardHop, BackwardHop
+        products = AttentionProducts(self.backend, hop, self.ids)
+        logits = HaloLogits(self.graph, products, halo) if halo is not None else None
+        return (partial(AttentionForwardHop, products=products, halo_logits=logits),
+                partial(AttentionBackwardHop, products=products, halo_logits=logits))
 
     def _halo(self, hop, direction: str, policy: Policy, training: bool = True) -> ChunkHalo | None:
         if self.grid.n_partitions == 1:

@@ -52,9 +52,10 @@ class Settings(SettingsGroup):
         without_effect = [name for name in own
                           if name in ("history_hold", "history_gradients", "shuffle_chunks")]
         refuse("layers", (
-            (attends(config),
-             f"model = '{config.model}' needs the softmax of all of a row's neighbours, and here "
-             "chunks add up what they read of each other; use parallel = 'partition'"),
+            (attends(config) and not self.zeroes_gradients,
+             f"model = '{config.model}' computes coefficients from rows, and those of a snapshot "
+             "do not belong to the rows that last epoch's gradients would go to; leave "
+             "history_gradients = 'zero'"),
             (config.norm == "batch",
              "norm = 'batch' needs the sums of all rows before any row goes on, and here chunks of "
              "rows pass one after the other; use norm = 'yes' (LayerNorm), or parallel = "

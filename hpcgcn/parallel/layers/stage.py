@@ -46,10 +46,12 @@ class Stage:
         """All chunks through this stage; on_leaving(rows) is called when a chunk is through."""
         hops = self.forward if context.training else self.evaluation
         inbound.begin(schedule.arrivals, context.epoch)
+        for hop in hops if not exact else ():
+            hop.begin()
         for tasks in schedule.tasks:
             inbound.take()
             for chunk, level in tasks:
-                complete = (hops[level - 1].pull(chunk, exact) if level
+                complete = (hops[level - 1].pull(chunk, context, exact) if level
                             else self._blocks(chunk, level, context.training))
                 for rows in self.marks.forward(self.block(level), complete):
                     for step in self.plan.segments[level]:
@@ -69,6 +71,8 @@ class Stage:
         """All chunks back through this stage; depth 0 of the schedule is the last segment.
         on_entering(rows): a chunk begins."""
         inbound.begin(schedule.arrivals, context.epoch)
+        for hop in self.backward[self.lowest:] if not exact else ():
+            hop.begin()
         for tasks in schedule.tasks:
             inbound.take()
             for chunk, depth in tasks:
@@ -85,6 +89,8 @@ class Stage:
                     self.progress.progress()
                     done.append(rows)
                 self._clear(chunk, level)
+                if level > self.lowest:
+                    self.backward[level - 1].push(chunk)
                 if level == 0:
                     outbound.send(chunk, context.epoch)
                 self.marks.weights(self.block(level))
