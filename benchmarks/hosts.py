@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 import pathlib
 import statistics
 import subprocess
@@ -29,7 +28,9 @@ from mixgcn_job import run_jobs
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 LAB = ROOT / "jobs" / "lab" / "hosts"
 SHAPES = ((2, 2), (2, 4), (4, 2), (4, 4), (8, 4))            # hosts, ranks on each
-STRATEGIES = {"a part per rank": "partition", "a part per host": "hosts"}
+STRATEGIES = {"a part per rank": {"parallel": "partition"},
+              "once per host": {"parallel": "partition", "once_per_host": True},
+              "a part per host": {"parallel": "hosts"}}
 METHODS = {"overlap": [], "pipegcn": ["--method", "pipegcn"], "sylvie-s": ["--method", "sylvie-s"]}
 MODEL = ["--model", "sage", "--layers", "3", "--hidden", "128", "--dropout", "0.5"]
 TIMED = ["--nodes", "40000", "--degree", "50", "--features", "128", "--classes", "16"]
@@ -88,19 +89,19 @@ def command(*args) -> list[str]:
     return [sys.executable, "-m", "hpcgcn", *map(str, args)]
 
 
-def train(launcher: list, graph: pathlib.Path, folder: pathlib.Path, strategy: str, method: str,
-          options: list) -> tuple[list[dict], dict]:
-    """(rows of metrics.csv, summary) of one run."""
-    run = command("train", graph, *MODEL, *METHODS[method], "--parallel", strategy, "--threads", 1,
-                  "--quiet", "--checkpoint-every", 0, "--eval-every", 0, "--output", folder,
-                  "--name", "run", "--overwrite", *options)
+def train(launcher: list, graph: pathlib.Path, folder: pathlib.Path, strategy: dict, method: str,
+          options: list) -> list[dict]:
+    """Rows of metrics.csv of one run."""
+    once = ["--once-per-host"] if strategy.get("once_per_host") else []
+    run = command("train", graph, *MODEL, *METHODS[method], "--parallel", strategy["parallel"],
+                  *once, "--threads", 1, "--quiet", "--checkpoint-every", 0, "--eval-every", 0,
+                  "--output", folder, "--name", "run", "--overwrite", *options)
     done = subprocess.run([*map(str, launcher), *run], capture_output=True, text=True, cwd=ROOT)
     if done.returncode:
         sys.exit(f"{' '.join(run)} failed with {done.returncode}:\n{done.stdout}\n{done.stderr}")
     with open(folder / "run" / "metrics.csv", newline="") as file:
-        rows = [{key: float(value) for key, value in row.items() if value}
+        return [{key: float(value) for key, value in row.items() if value}
                 for row in csv.DictReader(file)]
-    return rows, json.loads((folder / "run" / "summary.json").read_text())
 
 
 def count_bytes(args):
@@ -113,23 +114,25 @@ def count_bytes(args):
             path = str(pathlib.Path(folder) / f"{label.split(',')[0].replace(' ', '-')}.h5")
             write_graph(path, graph)
             jobs += [{"label": f"{label}, {method}", "graph": path,
-                      "settings": model | {"method": method, "parallel": strategy}}
+                      "settings": model | strategy | {"method": method}}
                      for method in METHODS for strategy in STRATEGIES.values()]
         done = run_jobs(4, jobs, folder, timing=False)
-        for plain, columns in zip(done[::2], done[1::2]):
-            sent = [[run["summary"][key] for key in ("bytes_network", "bytes_sent")]
-                    for run in (plain, columns)]
-            data.append({"run": plain["label"], **dict(zip(STRATEGIES, sent))})
-            lines.append([plain["label"], f"{sent[0][0] / 1e6:.2f}", f"{sent[1][0] / 1e6:.2f}",
-                          f"{sent[1][0] / sent[0][0]:.2f}", f"{sent[0][1] / 1e6:.2f}",
-                          f"{sent[1][1] / 1e6:.2f}"])
+        for runs in zip(*(iter(done),) * len(STRATEGIES)):
+            network, everything = ([run["summary"][key] for run in runs]
+                                   for key in ("bytes_network", "bytes_sent"))
+            data.append({"run": runs[0]["label"],
+                         **dict(zip(STRATEGIES, zip(network, everything)))})
+            lines.append([runs[0]["label"], *(f"{n / 1e6:.2f}" for n in network),
+                          *(f"{n / network[0]:.2f}" for n in network[1:]),
+                          *(f"{n / 1e6:.2f}" for n in everything)])
     page = write_results("hosts-bytes", "Bytes between hosts, two of two ranks",
                          "python benchmarks/hosts.py bytes", [f"""\
 MB per epoch that leave a host, and MB of all messages, as `metrics.csv` counts them; 4 ranks on one
 machine, of which pairs are declared as hosts. `{' '.join(MODEL)}`, METIS.""", markdown_table(
-                             ["graph, method", "network: a part per rank", "network: a part per "
-                              "host", "ratio", "all: a part per rank", "all: a part per host"],
-                             lines)], {"bytes": data})
+                             ["graph, method", *(f"network: {name}" for name in STRATEGIES),
+                              *(f"{name}, ratio" for name in list(STRATEGIES)[1:]),
+                              *(f"all: {name}" for name in STRATEGIES)], lines)],
+                         {"bytes": data})
     print(page.read_text())
 
 
@@ -161,8 +164,8 @@ def time_epochs(args):
         for _ in range(args.rounds):         # in turn: a slow minute is everybody's
             for method in METHODS:
                 for words, strategy in STRATEGIES.items():
-                    rows, _ = train([LAB, *options, "--"], path, folder, strategy, method,
-                                    ["--epochs", args.epochs + WARM_UP])
+                    rows = train([LAB, *options, "--"], path, folder, strategy, method,
+                                 ["--epochs", args.epochs + WARM_UP])
                     runs.setdefault((method, words), []).extend(rows[WARM_UP:])
         for (method, words), rows in runs.items():
             record = {"method": method, "strategy": words,

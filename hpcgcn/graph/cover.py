@@ -33,28 +33,38 @@ def minimum_cover(indptr: np.ndarray, indices: np.ndarray,
     return covers.view(bool), served.view(bool)
 
 
-def pairs_with_sums(work: np.ndarray, saved: np.ndarray, moved: np.ndarray,
-                    sums: np.ndarray) -> np.ndarray:
+def pairs_with_sums(work: np.ndarray, saved: np.ndarray, moved: np.ndarray, sums: np.ndarray,
+                    served_with: np.ndarray | None = None) -> np.ndarray:
     """Which pairs of ranks send sums such that the work stays balanced, (n, n) bool.
 
     work: (n,) entries of each rank's products if only rows are sent. By (receiver, sender), (n, n):
     saved rows, entries moved from the receiver to the sender, sums that the receiver adds. Pairs
     whose sums save least for what they move are left out until no rank has more than MOST_WORK
     times what the most loaded one has without sums.
+
+    served_with: (n, n) the rank of whose message with a sender a receiver's rows and sums are part;
+    None: of its own. Saved rows, and the answer, are those of that rank.
     """
+    n = len(work)
+    served_with = np.indices((n, n))[0] if served_with is None else served_with
+    columns = np.arange(n)
+    moved_together = np.zeros_like(moved)
+    np.add.at(moved_together, (served_with, columns), moved)
     chosen = saved > 0
     most = MOST_WORK * work.max(initial=0)
-    worth = saved / np.maximum(moved, 1)
-    load = work + (moved * chosen).sum(axis=0) + ((sums - moved) * chosen).sum(axis=1)
+    worth = saved / np.maximum(moved_together, 1)
+    served = chosen[served_with, columns]
+    load = work + (moved * served).sum(axis=0) + ((sums - moved) * served).sum(axis=1)
     while len(load) and load.max() > most:
         sender = int(load.argmax())
-        receivers = np.flatnonzero(chosen[:, sender] & (moved[:, sender] > 0))
+        receivers = np.flatnonzero(chosen[:, sender] & (moved_together[:, sender] > 0))
         if not len(receivers):               # it has more to do as a receiver: by a few sums
             break
         receiver = int(receivers[worth[receivers, sender].argmin()])
         chosen[receiver, sender] = False
-        load[sender] -= moved[receiver, sender]
-        load[receiver] += moved[receiver, sender] - sums[receiver, sender]
+        load[sender] -= moved_together[receiver, sender]
+        readers = served_with[:, sender] == receiver
+        load[readers] += (moved - sums)[readers, sender]
     return chosen
 
 

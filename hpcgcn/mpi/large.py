@@ -105,3 +105,17 @@ def _row_blocks(n_rows: int, kinds: list[tuple[tuple, np.dtype]]) -> list[tuple[
     row_bytes = sum(dtype.itemsize * int(np.prod(shape)) for shape, dtype in kinds)
     size = max(PIECE_BYTES // max(row_bytes, 1), 1)
     return [(at, min(at + size, n_rows)) for at in range(0, n_rows, size)]
+
+
+def swap(comm, told: dict[int, np.ndarray]) -> dict[int, np.ndarray]:
+    """Arrays of whole numbers (int64) for some ranks; what all others tell this one, by rank, empty
+    arrays of those that are told something. Collective."""
+    sizes, sizes_in = np.zeros(comm.size, np.int64), np.empty(comm.size, np.int64)
+    for rank, array in told.items():
+        sizes[rank] = len(array)
+    comm.Alltoall(sizes, sizes_in)
+    arrived = {rank: np.empty(sizes_in[rank], np.int64) for rank in range(comm.size)
+               if sizes_in[rank] or rank in told}
+    exchange(comm, [(array, rank) for rank, array in arrived.items()],
+             [(array, rank) for rank, array in told.items()])
+    return arrived

@@ -29,6 +29,7 @@ from hpcgcn.parallel.attention import AttentionProducts
 from hpcgcn.parallel.partition.attention import AttentionBackward, AttentionForward
 from hpcgcn.parallel.partition.halo_aggregation import HaloAggregation
 from hpcgcn.parallel.partition.halo_plans import HaloPlans, HopHalo
+from hpcgcn.parallel.partition.host_exchange import ByHost, HaloExchange, by_host
 from hpcgcn.parallel.partition.matrices import HaloMatrices, PartitionedMatrices
 
 
@@ -51,8 +52,8 @@ class HaloForward(HaloAggregation):
     """out = A_inner x + A_outer halo(x), for the first rows of out from the first rows of x."""
 
     def __init__(self, matrices: PartitionedMatrices, halo: HaloMatrices, x: Array, out: Array,
-                 rows: tuple[int, int], exchange: Exchange, blocking: bool, stores: GatherStores,
-                 turn: int, progress: Runtime, packed):
+                 rows: tuple[int, int], exchange: HaloExchange, blocking: bool,
+                 stores: GatherStores, turn: int, progress: Runtime, packed):
         """packed: where what is sent is put together, or None: it is sent from x."""
         width = out.shape[1]
         super().__init__(matrices, halo, exchange, rows, width, blocking, progress, turn, "forward")
@@ -98,7 +99,7 @@ class HaloBackward(HaloAggregation):
     """
 
     def __init__(self, matrices: PartitionedMatrices, halo: HaloMatrices, dz: Array, dx: Array,
-                 rows: tuple[int, int], adds: bool, halo_gradient, exchange: Exchange,
+                 rows: tuple[int, int], adds: bool, halo_gradient, exchange: HaloExchange,
                  blocking: bool, stores: GatherStores, turn: int, progress: Runtime, summed):
         """halo_gradient: (n_received, width), what the exchange sends. summed: scratch for the
         gradients of sums."""
@@ -158,7 +159,7 @@ class HaloAggregations(Aggregations):
         self.backward: list[HaloBackward | AttentionBackward | None] = [
             self._backward(hop, policies(hop.number, "backward"))
             if gathers_gradient(hop) else None for hop in model.hops if trains]
-        self._plain: dict[int, tuple[Exchange, Any]] = {}    # of evaluation, by width
+        self._plain: dict[int, tuple[Any, Any]] = {}    # of evaluation, by width
         self.evaluation: list[Forward] = [
             self._evaluation(hop, self.forward[k] if trains else None, plain)
             for k, hop in enumerate(model.hops)]
@@ -181,11 +182,11 @@ class HaloAggregations(Aggregations):
         plan = self.halos.of_hop(hop.number)
         packed = self._packed(plan, hop.source.width)
         exchange = self._exchange(hop, "forward", plan, policy, packed)
-        self.exchanges.append((hop.number, "forward", exchange))
+        self._count(hop, "forward", exchange)
         return self._there(hop, plan, exchange, packed,
                            (self.n_needed(hop.number - 1), self.n_needed(hop.number)))
 
-    def _there(self, hop, plan: HopHalo, exchange: Exchange, packed, rows) -> Forward:
+    def _there(self, hop, plan: HopHalo, exchange: HaloExchange, packed, rows) -> Forward:
         """packed: what the exchange sends from, or None."""
         if hop.attention:
             products = AttentionProducts(self.matrices.backend, hop, self.matrices.ids)
@@ -204,7 +205,7 @@ class HaloAggregations(Aggregations):
         halo = self.matrices.halo(plan)
         halo_gradient = self.matrices.backend.zeros((plan.n_received, width))
         exchange = self._exchange(hop, "backward", plan, policy, halo_gradient)
-        self.exchanges.append((hop.number, "backward", exchange))
+        self._count(hop, "backward", exchange)
         rows = self.n_needed(hop.number), self.n_needed(hop.number - 1)
         forward = self.forward[hop.number - 1]
         if isinstance(forward, AttentionForward):
@@ -229,12 +230,27 @@ class HaloAggregations(Aggregations):
             exchange, packed = self._plain[width]
         return self._there(hop, plan, exchange, packed, (n_owned, n_owned))
 
+    def _count(self, hop, direction: str, exchange: HaloExchange):
+        """Training's exchanges, for accounting and checkpoints."""
+        if isinstance(exchange, ByHost):
+            self.exchanges += [(hop.number, direction, exchange.across),
+                               (hop.number, f"{direction}_within_host", exchange.within)]
+        else:
+            self.exchanges.append((hop.number, direction, exchange))
+
     def _exchange(self, hop, direction: str, plan: HopHalo, policy: Policy,
-                  source=None) -> Exchange:
-        n_received = plan.n_received if direction == "forward" else plan.n_sent
+                  source=None) -> HaloExchange:
+        backend, width = self.matrices.backend, hop.source.width
+
+        def make(routes, n_received, policy, source) -> Exchange:
+            return Exchange(self.runtime, backend, routes, n_received, width, policy,
+                            seed=self.seed, layer=hop.number, source=source)
+
         routes = self.matrices.halo(plan).routes(direction, policy.codec.weighs_rows)
-        return Exchange(self.runtime, self.matrices.backend, routes, n_received, hop.source.width,
-                        policy, seed=self.seed, layer=hop.number, source=source)
+        if plan.passes:
+            return by_host(make, backend, plan, direction, routes, policy, width, source)
+        n_received = plan.n_received if direction == "forward" else plan.n_sent
+        return make(routes, n_received, policy, source)
 
     def close(self):
         """Take in what is in flight and free the persistent requests."""

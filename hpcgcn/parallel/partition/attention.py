@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from hpcgcn.exchange.exchange import Exchange
+import numpy as np
+
 from hpcgcn.mpi.runtime import Runtime
 from hpcgcn.parallel.aggregation import Storage, planned_gradient, row_blocks
 from hpcgcn.parallel.attention import AttentionProducts, SourceRows
 from hpcgcn.parallel.partition.halo_aggregation import HaloAggregation
+from hpcgcn.parallel.partition.host_exchange import HaloExchange
 from hpcgcn.parallel.partition.matrices import HaloMatrices, PartitionedMatrices
 
 
@@ -22,7 +24,7 @@ class AttentionForward(HaloAggregation):
     packed = None                    # rows are sent from the source itself
 
     def __init__(self, matrices: PartitionedMatrices, halo: HaloMatrices,
-                 products: AttentionProducts, rows: tuple[int, int], exchange: Exchange,
+                 products: AttentionProducts, rows: tuple[int, int], exchange: HaloExchange,
                  blocking: bool, progress: Runtime):
         hop = products.hop
         super().__init__(matrices, halo, exchange, rows, hop.target.width, blocking, progress,
@@ -32,7 +34,7 @@ class AttentionForward(HaloAggregation):
         n_received, heads, zeros = (halo.plan.n_received, products.attention.heads,
                                     matrices.backend.zeros)
         self._halo_logits = zeros((n_received, heads)), zeros((n_received, heads))
-        ids = matrices.local.halo_ids[halo.plan.halo_row]
+        ids = np.append(matrices.local.halo_ids, -1)[halo.plan.halo_row]
         self._halo_ids = matrices.backend.from_host(ids)
         self.halo_rows: Any = None               # SourceRows of this pass, which backward reads
         n_entries = int(matrices.local.inner.indptr[rows[1]]) + halo.n_entries
@@ -71,7 +73,7 @@ class AttentionBackward(HaloAggregation):
     """Gradients of owned rows; those of halo rows go to their owners."""
 
     def __init__(self, matrices: PartitionedMatrices, forward: AttentionForward,
-                 rows: tuple[int, int], halo_gradient, exchange: Exchange, blocking: bool,
+                 rows: tuple[int, int], halo_gradient, exchange: HaloExchange, blocking: bool,
                  progress: Runtime):
         """forward: the same hop's. halo_gradient: (n_received, width), what the exchange sends."""
         hop = forward.products.hop

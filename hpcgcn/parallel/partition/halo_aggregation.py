@@ -3,9 +3,9 @@ rows are sent."""
 
 from __future__ import annotations
 
-from hpcgcn.exchange.exchange import Exchange
 from hpcgcn.mpi.runtime import Runtime
 from hpcgcn.parallel.aggregation import Aggregation, Storage
+from hpcgcn.parallel.partition.host_exchange import HaloExchange
 from hpcgcn.parallel.partition.matrices import HaloMatrices, PartitionedMatrices
 from hpcgcn.trace.recorder import HopMarks
 
@@ -13,7 +13,7 @@ from hpcgcn.trace.recorder import HopMarks
 class HaloAggregation(Aggregation):
     """A hop in one direction: sends when all its input is there."""
 
-    def __init__(self, matrices: PartitionedMatrices, halo: HaloMatrices, exchange: Exchange,
+    def __init__(self, matrices: PartitionedMatrices, halo: HaloMatrices, exchange: HaloExchange,
                  rows: tuple[int, int], width: int, blocking: bool, progress: Runtime,
                  hop: int, direction: str):
         """rows: how many of the input and of the output, which are the first ones."""

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from hpcgcn.exchange.codec import Draw, Rows as MessageRows
-from hpcgcn.exchange.exchange import Exchange
 from hpcgcn.exchange.types import Route
 from hpcgcn.parallel.aggregation import Rows, row_blocks, scales
 from hpcgcn.parallel.local_graph import LocalGraph, Structure
 from hpcgcn.parallel.partition.halo_plans import HopHalo, HopNeighbour
+from hpcgcn.parallel.partition.host_exchange import HaloExchange
 from hpcgcn.parallel.partition.row_weights import tell_weights
 
 
@@ -81,7 +81,7 @@ class HaloMatrices:
         return self.outer.nnz + sum(matrix.nnz for matrix in self.sums)
 
     # -- what is drawn -----------------------------------------------------------------------------
-    def of_draw(self, exchange: Exchange, epoch: int) -> tuple[Any, Any]:
+    def of_draw(self, exchange: HaloExchange, epoch: int) -> tuple[Any, Any]:
         """(outer, its transpose) without the rows that an epoch leaves out: nothing is multiplied
         with zeros. Those of all rows if none is left out, or if it is open which will be used."""
         policy = exchange.policy

@@ -24,7 +24,7 @@ def tell_weights(comm, plan: HopHalo, direction: str, routes: list[Route],
     """
     rows, columns, received = scales
     if direction == "forward":
-        arriving = norms(plan.outer_t, rows, received)
+        arriving = with_readers_of_host(comm, plan, norms(plan.outer_t, rows, received))
         known = [arriving[neighbour.received] for neighbour in plan.neighbours]
     else:
         known = [np.concatenate([np.ones(len(neighbour.send_rows)),
@@ -36,6 +36,18 @@ def tell_weights(comm, plan: HopHalo, direction: str, routes: list[Route],
                     for array, route in zip(known, routes)])
     for array, route in zip(told, routes):
         route.outgoing.weights = array
+
+
+def with_readers_of_host(comm, plan: HopHalo, weights: np.ndarray) -> np.ndarray:
+    """(n_received,) what rows weigh to this rank, and to those of its host that it passes them on
+    to."""
+    squares = weights ** 2
+    told = [np.empty(len(p.places)) for p in plan.passing]
+    large.exchange(comm, [(array, p.rank) for array, p in zip(told, plan.passing)],
+                   [(np.ascontiguousarray(squares[p.received]), p.rank) for p in plan.passing])
+    for array, p in zip(told, plan.passing):
+        squares[p.places] += array               # a rank reads each of them once
+    return np.sqrt(squares)
 
 
 def norms(structure: Structure, column_scale: np.ndarray | None,

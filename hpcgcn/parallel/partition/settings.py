@@ -27,7 +27,13 @@ class Settings(SettingsGroup):
                                 "attention (gat)",
                         choices=("auto", "rows", "cover"))
 
+    once_per_host: bool = setting(False, "send what several ranks of a host read to that host "
+                                         "once: one of them receives it and passes it on; for "
+                                         "hosts with several ranks on a slow network")
+
     def check(self, config):
+        if self.once_per_host:
+            refuse_once_per_host(config)
         if self.halo == "cover" and "nodes" in codec_families(config):
             raise ConfigError("halo = 'cover' does not go with codec = 'nodes': it leaves out rows "
                               "at random, and a partial sum cannot leave out one of its rows; "
@@ -35,6 +41,21 @@ class Settings(SettingsGroup):
         if config.precision != "fp32" and attends(config):
             raise ConfigError(f"precision = '{config.precision}' does not go with model = "
                               f"'{config.model}': attention reads rows in fp32; leave it out")
+
+
+def refuse_once_per_host(config):
+    """Raise ConfigError if nobody could pass rows on."""
+    def message(reason: str) -> ConfigError:
+        return ConfigError(f"once_per_host does not go with {reason}")
+    if config.parallel not in ("auto", "single", "partition"):
+        raise message(f"parallel = '{config.parallel}': it is for parts of which each rank has one"
+                      + ("; there every column of a row crosses once per host anyway"
+                         if config.parallel == "hosts" else ""))
+    if "nodes" in codec_families(config):
+        raise message("codec = 'nodes', which draws other rows for each rank that reads them")
+    if config.transport == "nccl":
+        raise message("transport = 'nccl', in which all ranks send in the same order; use "
+                      "transport = 'mpi'")
 
 
 def halo_kind(config) -> str:

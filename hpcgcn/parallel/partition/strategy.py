@@ -35,7 +35,8 @@ class PartitionStrategy(Strategy):
         for plans in self._halos:
             if plans.local is local:
                 return plans
-        self._halos.append(HaloPlans(local, halo_kind(self.config)))
+        hosts = self.runtime.hosts if self.config.once_per_host else None
+        self._halos.append(HaloPlans(local, halo_kind(self.config), hosts))
         return self._halos[-1]
 
     def rows_sent(self, local, hop: int) -> int:
