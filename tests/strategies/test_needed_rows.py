@@ -11,7 +11,7 @@ from hpcgcn.graph.store import write_graph
 
 pytestmark = [pytest.mark.mpi_skip, pytest.mark.timeout(600)]
 
-MODELS = ("gcn", "sage", "gcnii", "resgcn", "gat")
+MODELS = ("gcn", "sage", "gcnii", "resgcn", "gat", "gin", "appnp")
 SHARES = {"few": 0.01, "all": 1.0}               # of the nodes that train
 KINDS = {"undirected": {}, "directed": {"directed": True}}
 ARITHMETIC = {"fp32": ({"backend": "native"}, 1e-4),
