@@ -81,7 +81,8 @@ def _hops(hops: list[dict]) -> list[tuple[str, str]]:
 
 def _between_hosts(hop: dict) -> str:
     return ("" if "once_per_host" not in hop else f"; needed rows between hosts "
-            f"{hop['between_hosts']:,}, once per host {hop['once_per_host']:,}")
+            f"{hop['between_hosts']:,}, once per host {hop['once_per_host']:,}, with partial sums "
+            f"{hop['cover_per_host']:,}")
 
 
 def _print_table(output: str, seconds: float, costs: dict):

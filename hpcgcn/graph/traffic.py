@@ -79,24 +79,28 @@ def rows_between_hosts(indptr: np.ndarray, indices: np.ndarray, assignment: np.n
                        trains: np.ndarray, ranks_per_host: int,
                        n_hops: int = MOST_HOPS) -> list[dict]:
     """The same of needed rows that cross from host to host, where so many parts in a row are on
-    one: "between_hosts" counts a row once per part that reads it, "once_per_host" once per host."""
+    one: "between_hosts" counts a row once per part that reads it, "once_per_host" once per host,
+    "cover_per_host" the fewest rows and sums if a row serves all parts of a host."""
     distance = distances_within(indptr, indices, trains, n_hops)
     n_parts = int(assignment.max()) + 1 if len(assignment) else 0
-    hops = [{"between_hosts": 0, "once_per_host": 0} for _ in range(n_hops)]
-    order = np.argsort(assignment, kind="stable")
-    bounds = np.concatenate([[0], np.cumsum(np.bincount(assignment, minlength=n_parts))])
+    hops = [dict.fromkeys(("between_hosts", "once_per_host", "cover_per_host"), 0)
+            for _ in range(n_hops)]
+    host_of = assignment // max(ranks_per_host, 1)
     for host in range(-(-n_parts // ranks_per_host)):
-        read = np.zeros((n_hops, len(assignment)), bool)     # by any part of this host
-        for part in range(host * ranks_per_host, min((host + 1) * ranks_per_host, n_parts)):
-            rows = order[bounds[part]:bounds[part + 1]]
-            source, target = cut_edges(indptr, indices, rows, assignment, part)
-            away = assignment[source] // ranks_per_host != host
-            for farthest, hop in enumerate(hops):
-                nodes = np.unique(source[away & (distance[target] <= farthest)])
-                read[farthest, nodes] = True
-                hop["between_hosts"] += len(nodes)
-        for hop, nodes in zip(hops, read):
-            hop["once_per_host"] += int(np.count_nonzero(nodes))
+        rows = np.flatnonzero(host_of == host)
+        source, target = cut_edges(indptr, indices, rows, assignment, -1)
+        away = host_of[source] != host
+        source, target = source[away], target[away]
+        for farthest, hop in enumerate(hops):
+            needed = distance[target] <= farthest
+            by_part = source[needed] * n_parts + assignment[target[needed]]
+            hop["between_hosts"] += len(np.unique(by_part))
+            senders = assignment[source[needed]]
+            cuts = np.searchsorted(senders, np.arange(n_parts + 1))
+            for first, last in zip(cuts[:-1], cuts[1:]):
+                counts = _pair_cover(source[needed][first:last], target[needed][first:last])
+                hop["once_per_host"] += counts[0]
+                hop["cover_per_host"] += counts[1]
     return hops
 
 
@@ -110,8 +114,9 @@ def _divided(hop: dict[str, Any]) -> dict:
 
 
 def cut_edges(indptr, indices, rows: np.ndarray, assignment: np.ndarray,
-               part: int) -> tuple[np.ndarray, np.ndarray]:
-    """(node that is read, row that reads it) of the edges into a part, by the reader's part."""
+              part: int) -> tuple[np.ndarray, np.ndarray]:
+    """(node that is read, row that reads it) of the edges into a part, by the part of the node that
+    is read; -1: rows of several parts, with all their edges."""
     taken = take_indptr(indptr, rows)
     sources, targets = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for block in row_blocks(taken):

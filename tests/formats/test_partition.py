@@ -4,6 +4,7 @@ included."""
 import subprocess
 import sys
 
+import networkx as nx
 import numpy as np
 import pytest
 from graphs import edges_graph, random_graph
@@ -239,6 +240,18 @@ def test_divide_keeps_settings_and_costs(method, tmp_path):
     np.testing.assert_array_equal(read_graph(tmp_path / "p.h5").indices, graph.indices)
 
 
+def fewest_per_host(graph, parts, readers) -> int:
+    """Rows and sums from each part to each other host of two, by an independent matching."""
+    edges: dict = {}
+    for node in readers:
+        for source in graph.indices[graph.indptr[node]:graph.indptr[node + 1]].tolist():
+            if parts[source] // 2 != parts[node] // 2:
+                edges.setdefault((int(parts[source]), int(parts[node]) // 2), []).append(
+                    (f"s{source}", f"r{node}"))
+    return sum(len(nx.bipartite.hopcroft_karp_matching(nx.Graph(pairs), {s for s, _ in pairs})) // 2
+               for pairs in edges.values())
+
+
 def test_rows_between_hosts_are_counted_once_per_reader_and_once_per_host():
     graph, rng = small_graph(90, 300, train_share=0.1), np.random.default_rng(1)
     parts = rng.integers(0, 5, 90)                   # hosts of parts 0 and 1, 2 and 3, 4
@@ -253,6 +266,7 @@ def test_rows_between_hosts_are_counted_once_per_reader_and_once_per_host():
                     by_host.add((source, int(parts[node]) // 2))
         assert (hop["between_hosts"], hop["once_per_host"]) == (len(by_part), len(by_host))
         assert hop["once_per_host"] < hop["between_hosts"] < hop["needed"]
+        assert hop["cover_per_host"] == fewest_per_host(graph, parts, readers)
         readers |= {source for node in readers for source in
                     graph.indices[graph.indptr[node]:graph.indptr[node + 1]].tolist()}
     assert "once_per_host" not in statistics(graph, parts)["hops_from_loss"][0]
