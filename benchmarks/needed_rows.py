@@ -5,7 +5,10 @@
                                                 two lab hosts at 1 Gb/s: about 2 minutes
     sudo --preserve-env=PATH python benchmarks/needed_rows.py headline
                                                 four lab hosts at 50 Mb/s, with 1-bit messages:
-                                                about 3 minutes
+                                                about 4 minutes
+    sudo --preserve-env=PATH python benchmarks/needed_rows.py targets
+                                                the same for stale methods, too, at three rates:
+                                                about 8 minutes
 
 3-layer GraphSAGE on a block model. "before" is --no-needed-rows --halo rows. Runs of both take
 turns, with two evaluations each, which count for memory and not for seconds. Writes
@@ -40,6 +43,9 @@ TO_TARGET = {"vanilla, before": ["--method", "vanilla", *BEFORE],
              "vanilla": ["--method", "vanilla"],
              "1 bit (sylvie-s), before": ["--method", "sylvie-s", *BEFORE],
              "1 bit (sylvie-s)": ["--method", "sylvie-s"]}
+STALE = {name: ["--method", name] for name in ("pipegcn", "pipegcn-paper", "sylvie-a",
+                                               "sylvie-paper")}
+RATES = {"headline": ("50mbit",), "targets": ("1gbit", "200mbit", "50mbit")}
 
 
 def hpcgcn(*arguments) -> list[str]:
@@ -123,34 +129,49 @@ def to_target(args):
     """Bytes and seconds until the validation score is that of vanilla, less half a point."""
     graph = make_graph(args.work, "headline", HEADLINE, 0.1,
                        ("--homophily", "0.7", "--feature-noise", "0.7"))
-    source, found = parts_of(graph, 4, "random"), {}
-    for name, options in TO_TARGET.items():
-        found[name] = run(args.work, source, options, args.score_epochs, 1, 4, "50mbit")["rows"]
-        print(name, len(found[name]), flush=True)
-    best = max(float(row["val"]) for row in found["vanilla, before"])
-    target, table = best - 0.005, []
-    for name, rows in found.items():
-        reached = next((k for k, row in enumerate(rows, 1) if float(row["val"]) >= target), None)
-        counted = rows[:reached]
-        sent = sum(int(row["bytes_sent"]) for row in counted)
-        seconds = sum(float(row["seconds"]) for row in counted)
-        table.append([name, reached or f"not in {len(rows)}", f"{sent / 1e6:.1f}",
-                      f"{seconds:.1f}", f"{max(float(row['val']) for row in rows):.4f}",
-                      f"{float(rows[-1]['test']):.4f}"])
-    write_results("needed-rows-headline", "To a target on four hosts at 50 Mb/s",
-                  "python benchmarks/needed_rows.py headline",
+    ways = TO_TARGET | (STALE if args.part == "targets" else {})
+    source, found, table = parts_of(graph, 4, "random"), {}, []
+    for rate in RATES[args.part]:
+        for name, options in ways.items():
+            found[rate, name] = run(args.work, source, options, args.score_epochs, 1, 4,
+                                    rate)["rows"]
+            print(rate, name, flush=True)
+    target = max(float(row["val"]) for row in found[rate, "vanilla, before"]) - 0.005
+    for rate in RATES[args.part]:
+        usual = facts_to_target(found[rate, "vanilla, before"], target)
+        for name in ways:
+            rows = found[rate, name]
+            facts = facts_to_target(rows, target)
+            table.append([rate, name, facts["epochs"] or f"not in {len(rows)}",
+                          f"{facts['bytes'] / 1e6:.1f}", f"{facts['seconds']:.1f}",
+                          f"{usual['seconds'] / facts['seconds']:.1f}" if facts["epochs"] else "-",
+                          f"{float(rows[-1]['stale_share']):.2f}",
+                          f"{max(float(row['val']) for row in rows):.4f}",
+                          f"{float(rows[-1]['test']):.4f}"])
+    write_results(f"needed-rows-{args.part}", "To a target on four hosts",
+                  f"python benchmarks/needed_rows.py {args.part}",
                   [f"Target: validation score {target:.4f}, half a point below the best of "
-                   f"vanilla. {HEADLINE['nodes']:,} nodes, degree {HEADLINE['degree']}, 10 % "
-                   "training nodes, random parts.",
-                   markdown_table(["", "epochs", "MB sent", "seconds", "best validation",
-                                   "last test"], table)],
-                  {"rows": found, "target": target})
+                   f"vanilla; where it is not reached, bytes and seconds are those of all epochs. "
+                   f"{HEADLINE['nodes']:,} nodes, degree {HEADLINE['degree']}, 10 % training "
+                   "nodes, random parts, seed 0.",
+                   markdown_table(["rate", "", "epochs", "MB sent", "seconds", "times as fast",
+                                   "stale share, last epoch", "best validation", "last test"],
+                                  table)],
+                  {"rows": {" ".join(key): rows for key, rows in found.items()},
+                   "target": target})
+
+
+def facts_to_target(rows: list[dict], target: float) -> dict:
+    """Epochs (None: never), bytes and seconds until a validation score."""
+    reached = next((k for k, row in enumerate(rows, 1) if float(row["val"]) >= target), None)
+    return {"epochs": reached, "bytes": sum(int(row["bytes_sent"]) for row in rows[:reached]),
+            "seconds": sum(float(row["seconds"]) for row in rows[:reached])}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("one", "lab", "headline"))
+    parser.add_argument("part", choices=("one", "lab", *RATES))
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--score-epochs", type=int, default=26)
@@ -161,7 +182,7 @@ def main():
     for shape in (GRAPH, HEADLINE):
         shape["nodes"] = int(shape["nodes"] * args.scale)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    if args.part == "headline":
+    if args.part in RATES:
         return to_target(args)
     graph = make_graph(args.work, "one-per-cent", GRAPH, 0.01)
     title = "3-layer GraphSAGE with 1 % training nodes: all rows, and those that the loss needs"

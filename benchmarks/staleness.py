@@ -2,6 +2,8 @@
 
     python benchmarks/staleness.py sbm       the network benchmark's graph, random on 2 to 8 ranks
     python benchmarks/staleness.py real      six public graphs, 3 layers, METIS and random, 4 and 8
+    python benchmarks/staleness.py bounds    bounds on the drift of stale rows, and what could take
+                                             their place, on two of these graphs
 
 Runs of one graph, cut and number of ranks share an MPI job. Each result is a line of
 benchmarks/results/staleness-<which>.jsonl: a benchmark that was stopped goes on where it was. Seeds
@@ -38,6 +40,7 @@ SBM = ["--nodes", "40000", "--degree", "50", "--features", "128", "--classes", "
 MODEL = {"sbm": {"model": "sage", "layers": 3, "hidden": 128, "dropout": 0.5, "lr": 0.01,
                  "epochs": 100, "eval_every": 2},
          "real": {"model": "sage", "layers": 3, "hidden": 64, "epochs": 120, "eval_every": 4}}
+MODEL["bounds"] = MODEL["real"]
 TUNED = [{"lr": lr, "dropout": dropout} for lr in (0.003, 0.01) for dropout in (0.5, 0.8)]
 TARGET_GAP = 0.005                   # the target: half a point below vanilla's best validation
 METHODS = {
@@ -51,6 +54,14 @@ METHODS = {
              for name in ("vanilla", "pipegcn", "pipegcn-f", "pipegcn-g", "pipegcn-gf",
                           "sylvie-s", "sylvie-a", "varco", "bns", "no-communication",
                           "pipegcn-paper", "sylvie-paper")},
+    "bounds": {"vanilla": {"method": "vanilla"}}
+    | {f"{method}, {bound}": {"method": method, "stale_error": bound}
+       for method in ("pipegcn", "sylvie-a") for bound in ("0.05", "0.1", "0.2", "0.4", "inf")}
+    | {f"pipegcn, fresh for {n} epochs": {"method": "pipegcn", "stale_error": "inf",
+                                          "buffer": f"fresh:{n}"} for n in (10, 30)}
+    | {"pipegcn, extrapolated": {"method": "pipegcn", "stale_error": "inf",
+                                 "buffer": "extrapolated"},
+       "pipegcn, 0.1 and extrapolated": {"method": "pipegcn", "buffer": "extrapolated"}},
 }
 QUIET = {"threads": 1, "quiet": True, "checkpoint_every": 0, "stall_timeout": 0.0, "keep": 1}
 
@@ -58,10 +69,10 @@ QUIET = {"threads": 1, "quiet": True, "checkpoint_every": 0, "stall_timeout": 0.
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("which", choices=("sbm", "real"))
+    parser.add_argument("which", choices=("sbm", "real", "bounds"))
     parser.add_argument("--ranks", nargs="+", type=int)
     parser.add_argument("--cuts", nargs="+", choices=("metis", "random"))
-    parser.add_argument("--graphs", nargs="+", choices=tuple(REAL), default=list(REAL))
+    parser.add_argument("--graphs", nargs="+", choices=tuple(REAL))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--methods", nargs="+", metavar="M", help="only these, and vanilla")
     parser.add_argument("--extra", nargs="+", default=[], metavar="LABEL:KEY=VALUE[;KEY=VALUE]",
@@ -73,8 +84,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--work", type=pathlib.Path,
                         default=pathlib.Path(tempfile.gettempdir()) / "hpcgcn-staleness")
     args = parser.parse_args()
-    args.ranks = args.ranks or {"sbm": [2, 4, 8], "real": [4, 8]}[args.which]
-    args.cuts = args.cuts or {"sbm": ["random"], "real": ["metis", "random"]}[args.which]
+    args.ranks = args.ranks or {"sbm": [2, 4, 8], "real": [4, 8], "bounds": [4]}[args.which]
+    args.cuts = args.cuts or {"sbm": ["random"], "real": ["metis", "random"],
+                              "bounds": ["metis"]}[args.which]
+    args.graphs = args.graphs or (["amazon-photo", "squirrel"] if args.which == "bounds"
+                                  else list(REAL))
     args.name = args.name or f"staleness-{args.which}"
     return args
 
@@ -145,6 +159,7 @@ def start_job(args, ranks: int, source: pathlib.Path, tasks: list[dict], output:
 def job(listing: str, source: str, output: str):
     """On every rank: train all tasks, one after another; rank 0 writes what they reached."""
     from mpi4py import MPI
+    from stale_buffers import buffers
 
     from hpcgcn import Config, train_model
     from hpcgcn.errors import HpcgcnError
@@ -157,7 +172,8 @@ def job(listing: str, source: str, output: str):
                             "overwrite": True} | task["settings"]
         record = {k: task[k] for k in ("graph", "cut", "ranks", "label", "seed")}
         try:
-            result = train_model(source, Config(**settings), comm, callback=reports.append)
+            with buffers(settings.pop("buffer", "")):
+                result = train_model(source, Config(**settings), comm, callback=reports.append)
         except HpcgcnError as error:
             record |= {"error": str(error)}
         else:
@@ -193,7 +209,7 @@ def train_all(args, output: pathlib.Path):
     graphs = ["sbm"] if args.which == "sbm" else args.graphs
     for seed in range(args.seeds):
         for name in graphs:
-            model = MODEL[args.which] | (tuned(args, name) if args.which == "real" else {})
+            model = MODEL[args.which] | (tuned(args, name) if args.which != "sbm" else {})
             model |= {"epochs": args.epochs} if args.epochs else {}
             for ranks in args.ranks:
                 for cut in args.cuts:
