@@ -58,6 +58,8 @@ setup: $(INSTALLED)
 $(INSTALLED): $(NATIVE)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e . $(MPI_PACKAGE)
+	-@$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary kaminpar -e '.[kaminpar]' || \
+	    echo "no wheel of kaminpar for this Python: partitioning does without it"
 	touch $@
 
 $(TESTABLE): $(INSTALLED)

@@ -8,8 +8,8 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 SOURCES = "hpcgcn/backend/native/src"
-HEADERS = ["attention", "call", "codec", "cover", "dense", "epilogue", "loss", "philox", "rows",
-           "sparse", "spmm", "storage", "threads", "vector"]
+HEADERS = ["attention", "call", "codec", "cover", "dense", "epilogue", "labels", "loss",
+           "philox", "rows", "sparse", "spmm", "storage", "threads", "vector"]
 
 # Sums in another order would break what the kernels promise, so no fast-math; fused multiply-add
 # only where written.

@@ -9,16 +9,10 @@ from dataclasses import replace
 import h5py
 import numpy as np
 
-from hpcgcn.files.datasets import pieces, read_json, write_array, write_json, write_pieces
-from hpcgcn.graph.csr import (
-    entry_positions,
-    index_dtype,
-    permuted_indices,
-    permuted_values,
-    row_blocks,
-    take_indptr,
-)
+from hpcgcn.files.datasets import array_pieces, read_json, write_array, write_json, write_pieces
+from hpcgcn.graph.csr import index_dtype, permuted_indices, permuted_values, take_indptr
 from hpcgcn.graph.data import SPLIT_NAMES, Graph, SparseRows
+from hpcgcn.graph.ordered import ordered_entries, ordered_rows, renumbered
 
 
 def write_contents(file: h5py.File, graph: Graph, order: np.ndarray | None = None):
@@ -31,7 +25,7 @@ def write_contents(file: h5py.File, graph: Graph, order: np.ndarray | None = Non
     else:
         write_array(file, "indptr", take_indptr(graph.indptr, order), np.int64)
         write_pieces(file, "indices", graph.indices.shape, dtype,
-                     permuted_indices(graph.indptr, graph.indices, order))
+                     renumbered(graph.indptr, graph.indices, order))
     _write_edge_weights(file, graph, order)
     _write_features(file, graph.features, order)
     _write_rows(file, "labels", graph.labels, np.uint8 if graph.multilabel else np.int32, order)
@@ -108,8 +102,8 @@ def reordered(graph: Graph, order: np.ndarray) -> Graph:
 def _write_edge_weights(file: h5py.File, graph: Graph, order: np.ndarray | None):
     if graph.edge_weights is not None:
         write_pieces(file, "edge_weights", graph.edge_weights.shape, np.float32,
-                     [graph.edge_weights] if order is None else
-                     permuted_values(graph.indptr, graph.indices, order, graph.edge_weights))
+                     array_pieces(graph.edge_weights) if order is None else
+                     renumbered(graph.indptr, graph.indices, order, graph.edge_weights))
 
 
 def _write_features(file: h5py.File, features, order):
@@ -118,26 +112,22 @@ def _write_features(file: h5py.File, features, order):
         return
     group = file.create_group("features")
     group.attrs["n_columns"] = features.n_columns
+    indptr = features.indptr[...]
     order = np.arange(features.shape[0]) if order is None else order
-    taken_indptr = take_indptr(features.indptr, order)
-    write_array(group, "indptr", taken_indptr, np.int64)
+    write_array(group, "indptr", take_indptr(indptr, order), np.int64)
     for name, array, dtype in (("indices", features.indices, np.int32),
                                ("values", features.values, np.float32)):
         if array is not None:
             write_pieces(group, name, array.shape, dtype,
-                         (array[entry_positions(features.indptr, order[block],
-                                                taken_indptr[block.start:block.stop + 1])]
-                          for block in row_blocks(taken_indptr)))
+                         (entries[0] for _, _, entries in ordered_entries(indptr, [array], order)))
 
 
-def _write_rows(file: h5py.File, name: str, array: np.ndarray, dtype, order):
-    """Write an array with one row per node, in the given order of nodes."""
+def _write_rows(file: h5py.File, name: str, array, dtype, order):
+    """Write an array or dataset with one row per node, in the given order of nodes."""
     if order is None:
         write_array(file, name, array, dtype)
-        return
-    row_bytes = array.dtype.itemsize * int(np.prod(array.shape[1:]))
-    write_pieces(file, name, array.shape, dtype,
-                 (array[order[rows]] for rows in pieces(len(order), row_bytes)))
+    else:
+        write_pieces(file, name, array.shape, dtype, ordered_rows(array, order))
 
 
 def _feature_dtype(features: np.ndarray):
@@ -145,8 +135,10 @@ def _feature_dtype(features: np.ndarray):
     return np.float16 if features.dtype == np.float16 else np.float32
 
 
-def _storable_names(names: np.ndarray) -> np.ndarray:
+def _storable_names(names):
     """Node names as int64 or as fixed-length UTF-8 bytes."""
+    if isinstance(names, h5py.Dataset):          # they are in a file of ours
+        return names
     names = np.asarray(names)
     if names.dtype.kind in "iu":
         return names.astype(np.int64)

@@ -34,6 +34,15 @@ def halo_cover(indptr: np.ndarray, indices: np.ndarray, assignment: np.ndarray,
     return offsets.astype(np.int64), np.concatenate([np.zeros(0, bool), *covers])
 
 
+def cover_of_part(indptr: np.ndarray, indices: np.ndarray, assignment: np.ndarray,
+                  part: int) -> tuple[np.ndarray, np.ndarray]:
+    """(halo nodes of a part, is each in the cover), given the rows of that part alone; their
+    entries are numbers of all nodes."""
+    n_rows = len(indptr) - 1
+    source, target = cut_edges(indptr, indices, np.arange(n_rows), assignment, part)
+    return _of_part(source, target.astype(np.int32), assignment[source], n_rows)
+
+
 def stored_cover(file, offsets: np.ndarray, part: int, indices: np.ndarray) -> np.ndarray | None:
     """The same of one part as a partition file has it, (n_halo,) bool; None: it has none.
 

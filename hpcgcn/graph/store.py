@@ -60,7 +60,7 @@ def read_graph(path: str | os.PathLike) -> Graph:
     """The graph of a graph file, checked; that of a partition file too, in its original order."""
     with open_file(path) as file:
         graph = _load(lazy_graph(file))
-        _check(path, graph)
+        check_graph(path, graph)
         if "original_ids" not in file:
             return replace(graph, uuid=file.attrs["uuid"])
         return replace(reordered(graph, invert(read_original_ids(file))),
@@ -87,7 +87,8 @@ def read_structure(path: str | os.PathLike) -> Graph:
                        labels=held.labels[...], split=held.split[...], node_names=None)
 
 
-def _check(path, graph: Graph):
+def check_graph(path: str | os.PathLike, graph: Graph):
+    """Refuse the graph of a file if it cannot be used; its arrays may be datasets."""
     try:
         validate_graph(graph, need_train=False)
     except GraphError as error:

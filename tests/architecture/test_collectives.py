@@ -13,11 +13,13 @@ CALLS = {"gather", "allgather", "bcast", "scatter", "alltoall", "send", "recv", 
 COMMUNICATORS = ("comm", "node", "leaders", "stages", "world")
 # Where a communicator is called directly, how often, and why it stays small.
 SMALL = {
+    "cli/partition.py": (1, "a number per rank"),
     "backend/cuda_aware.py": (2, "a truth value or a message per rank"),
     "backend/cuda_nccl.py": (1, "an id"),
     "backend/cuda_device.py": (1, "a device per rank"),
     "mpi/halo.py": (1, "a count per pair of ranks"),
     "mpi/large.py": (7, "pieces, sizes and shapes"),
+    "mpi/ranks.py": (2, "a count per pair of ranks, a number per rank"),
     "mpi/runtime.py": (3, "a host name or a number per rank"),
     "mpi/watchdog.py": (1, "a host name per rank"),
     "mpi/world.py": (2, "a message or a truth value per rank"),

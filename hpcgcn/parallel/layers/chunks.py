@@ -11,20 +11,16 @@ from hpcgcn import philox
 from hpcgcn.errors import ConfigError
 from hpcgcn.graph.csr import permuted_indices, permuted_values, take_indptr
 from hpcgcn.graph.data import Graph, Part, SparseRows
-from hpcgcn.graph.partition import (
-    block_parts,
-    metis_adjacency,
-    metis_parts,
-    partition_graph,
-    random_parts,
-    without_empty_parts,
-)
+from hpcgcn.graph.partition import partition_graph
+from hpcgcn.graph.partitioners.base import NODES_PER_PART
+from hpcgcn.graph.partitioners.even_out import without_empty_parts
+from hpcgcn.graph.partitioners.metis import metis_adjacency, metis_parts
+from hpcgcn.graph.partitioners.simple import block_parts, random_parts
 from hpcgcn.graph.reorder import subgraph
 
 NODE_WEIGHT = 50           # a node counts this much and its degree: update and aggregation
 # a chunk is put together from this many METIS parts: more even, at the price of a worse cut
 PIECES = 4
-_METIS_NODES_PER_PART = 8    # see partition.py
 
 
 @dataclass
@@ -76,9 +72,9 @@ def chunk_parts(indptr: np.ndarray, indices: np.ndarray, n_chunks: int, method: 
         return np.zeros(n_nodes, np.int32)
     if method == "random":
         return random_parts(weights, n_chunks, seed)
-    if method == "block" or not len(indices) or n_nodes < _METIS_NODES_PER_PART * n_chunks:
+    if method == "block" or not len(indices) or n_nodes < NODES_PER_PART * n_chunks:
         return block_parts(weights, n_chunks)
-    pieces = PIECES if n_nodes >= _METIS_NODES_PER_PART * PIECES * n_chunks else 1
+    pieces = PIECES if n_nodes >= NODES_PER_PART * PIECES * n_chunks else 1
     parts = metis_parts(*metis_adjacency(indptr, indices, symmetric=True), pieces * n_chunks, "cut",
                         seed, weights)
     shuffled = philox.permutation(philox.key(seed, 0, 1, philox.ORDER), pieces * n_chunks)

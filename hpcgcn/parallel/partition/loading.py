@@ -11,7 +11,7 @@ from hpcgcn.errors import FileError
 from hpcgcn.files.replace import check_target
 from hpcgcn.graph import store
 from hpcgcn.graph.data import Part
-from hpcgcn.graph.divide import default_partition_path, divide
+from hpcgcn.graph.divide import default_partition_path, divide, open_graph
 from hpcgcn.graph.replaceable import own_h5
 from hpcgcn.mpi.world import collective_errors, on_root
 from hpcgcn.parallel.loading import checked_split, checked_together, in_memory
@@ -47,11 +47,11 @@ def partition_beside(path: str, n_parts: int, config) -> str:
                  f"`hpcgcn partition {path} -n {n_parts} -o FILE` and train on FILE")
     replaces = own_h5("partition", elsewhere, source_uuid=uuid)
     check_target(target, replaces, [path])
-    graph = store.read_graph(path)
-    log.info("partitioning %s into %d parts (%s); they are kept in %s", path, n_parts, method,
-             target)
-    divide(graph, target, n_parts, method, objective, command=" ".join(sys.argv),
-           replaces=replaces, inputs=[path])
+    with open_graph(path) as graph:
+        log.info("partitioning %s into %d parts (%s); they are kept in %s", path, n_parts, method,
+                 target)
+        divide(graph, target, n_parts, method, objective, reorder="auto",
+               command=" ".join(sys.argv), replaces=replaces, inputs=[path])
     return target
 
 

@@ -15,12 +15,13 @@ class Settings(SettingsGroup):
 
     group_name = "partition"
 
-    partition_method: str = setting("metis", "how a graph file that is not partitioned yet is "
-                                             "divided",
-                                    choices=("metis", "random", "block"))
-    partition_objective: str = setting("volume", "what metis minimises: bytes exchanged, or "
-                                                 "edges cut",
-                                       choices=("volume", "cut"))
+    partition_method: str = setting("auto", "how a graph file that is not partitioned yet is "
+                                            "divided; auto: the best that fits the memory",
+                                    choices=("auto", "metis", "kaminpar", "streaming", "labels",
+                                             "random", "block"))
+    partition_objective: str = setting("auto", "what metis minimises: bytes exchanged, or edges "
+                                               "cut; auto: both are tried on small graphs",
+                                       choices=("auto", "volume", "cut"))
     halo: str = setting("auto", "what is exchanged for cut edges: rows; cover: rows or partial "
                                 "sums, whichever are fewer, per pair of ranks and hop; auto: cover "
                                 "where it saves 2 %, not with codec nodes, precision bf16 or "

@@ -22,6 +22,7 @@
 #include "loss.h"
 #include "attention.h"
 #include "cover.h"
+#include "labels.h"
 
 #define JOIN(a, b) a##b
 #define TABLE(level) JOIN(hpcgcn_operations_, level)
@@ -56,5 +57,7 @@ const operation TABLE(LEVEL)[] = {
     {"attention_gradients", "iffffFFiii", run_attention_gradients},
     {"attend_backward", "illjifiifffFFiiiiiidll", run_attend_backward},
     {"minimum_cover", "iljBB", run_minimum_cover},
+    {"label_sweep", "ljiJlbLLiidiii=", run_label_sweep},
+    {"count_pairs", "ljijLLi=", run_count_pairs},
     {NULL, NULL, NULL},
 };
