@@ -34,6 +34,7 @@ STEPS = {
     **{f"presets as on the CPU, {way}": trainings.presets_as_on_the_cpu(way)
        for way in trainings.WAYS},
     "messages: staged, CUDA-aware, NCCL": trainings.ways_of_messages,
+    "an epoch as a CUDA graph": trainings.graphs,
     "SpMM against others": contests.spmm,
     "epoch against others": contests.epoch,
     "scaling over the GPUs of this node": trainings.scaling,

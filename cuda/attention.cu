@@ -40,9 +40,10 @@ __device__ inline void add_entries(int count, int my_j, float my_positive, float
 __global__ void attend(const long long *indptr, const long long *ends, const int *indices, const float *x,
                        const float *source_logits, const float *target_logits, float *state, float *sums, float *out,
                        int first_row, int n_rows, int heads, int width, int first, int last, unsigned k0, unsigned k1,
-                       unsigned threshold, float scale, const long long *row_ids, const long long *column_ids) {
+                       const unsigned *key, unsigned threshold, float scale, const long long *row_ids, const long long *column_ids) {
     const long long item = (long long)blockIdx.x * blockDim.y + threadIdx.y;
     if (item >= (long long)n_rows * heads) return;       // the whole warp leaves
+    use_key(key, k0, k1);
     const int row = first_row + (int)(item / heads), head = (int)(item % heads), lane = threadIdx.x;
     const int columns = width / heads;
     const long long begin = indptr[row], end = ends[row], id = threshold ? row_ids[row] : 0;
@@ -101,10 +102,11 @@ __global__ void attend(const long long *indptr, const long long *ends, const int
 __global__ void attend_backward(const long long *indptr, const long long *ends, const int *indices, const float *dout,
                                 const float *facts, const float *x, const float *source_logits, float *dx,
                                 float *dsource_logits, int first_row, int n_rows, int heads, int width, int accumulate,
-                                unsigned k0, unsigned k1, unsigned threshold, float scale, const long long *row_ids,
-                                const long long *column_ids) {
+                                unsigned k0, unsigned k1, const unsigned *key, unsigned threshold, float scale,
+                                const long long *row_ids, const long long *column_ids) {
     const long long item = (long long)blockIdx.x * blockDim.y + threadIdx.y;
     if (item >= (long long)n_rows * heads) return;       // the whole warp leaves
+    use_key(key, k0, k1);
     const int row = first_row + (int)(item / heads), head = (int)(item % heads), lane = threadIdx.x;
     const int columns = width / heads;
     const long long begin = indptr[row], end = ends[row], id = threshold ? row_ids[row] : 0;

@@ -1,6 +1,6 @@
 // Rows in 1, 2, 4 or 8 bits per element with an offset and a scale per row; layout and arithmetic: backend/base.py.
-// Blocks of (lanes, rows), eight columns per thread: one Philox call, BITS bytes. No operation may be fused: the bytes
-// are those of the CPU.
+// Blocks of (lanes, rows), eight columns per thread, which common.cuh says; a thread also makes or takes the BITS bytes
+// of one block of eight neighbouring columns. No operation may be fused: the bytes are those of the CPU.
 #include "common.cuh"
 
 // float -> the nearest bfloat16 that is not below (upward) or not above it.
@@ -30,7 +30,9 @@ __device__ inline void quantiser_cells(float low, float high, int levels, bool w
 
 // The lowest `n` bytes of `word` to p, which may have any alignment.
 __device__ inline void store_bytes(unsigned char *p, unsigned long long word, int n) {
-    if (n == 8 && (size_t)p % 4 == 0) {
+    if (n == 8 && (size_t)p % 8 == 0) {
+        *reinterpret_cast<unsigned long long *>(p) = word;
+    } else if (n == 8 && (size_t)p % 4 == 0) {
         reinterpret_cast<unsigned *>(p)[0] = (unsigned)word;
         reinterpret_cast<unsigned *>(p)[1] = (unsigned)(word >> 32);
     } else if (n == 4 && (size_t)p % 4 == 0) {
@@ -43,6 +45,7 @@ __device__ inline void store_bytes(unsigned char *p, unsigned long long word, in
 }
 
 __device__ inline unsigned long long load_bytes(const unsigned char *p, int n) {
+    if (n == 8 && (size_t)p % 8 == 0) return *reinterpret_cast<const unsigned long long *>(p);
     if (n == 8 && (size_t)p % 4 == 0) {
         const unsigned *words = reinterpret_cast<const unsigned *>(p);
         return words[0] | (unsigned long long)words[1] << 32;
@@ -54,10 +57,50 @@ __device__ inline unsigned long long load_bytes(const unsigned char *p, int n) {
     return word;
 }
 
+// The block of eight columns whose bytes this thread stores or loads: its own, or of the two that belong to a pair of
+// lanes the first (even lane) or the second.
+template <bool ALIGNED> __device__ inline int own_block(int tile, int lanes) {
+    if (!ALIGNED || lanes == 1) return tile / 8 + (int)threadIdx.x;
+    return tile / 8 + (int)(threadIdx.x / 2) + (threadIdx.x % 2 ? lanes / 2 : 0);
+}
+
+// codes: BITS bits for each of the thread's columns. Returns those of its block. All lanes of the warp must call.
+template <int BITS, bool ALIGNED>
+__device__ inline unsigned long long block_of_codes(const unsigned (&codes)[8], int lanes) {
+    unsigned low = 0, high = 0;                           // of the four columns of each half
+#pragma unroll
+    for (int i = 0; i < 4; i++) low |= codes[i] << (i * BITS), high |= codes[i + 4] << (i * BITS);
+    if (ALIGNED && lanes > 1) {
+        const bool odd = threadIdx.x % 2 != 0;
+        const unsigned other = __shfl_xor_sync(FULL_WARP, odd ? low : high, 1);
+        if (odd) low = other;
+        else high = other;
+    }
+    return low | (unsigned long long)high << (4 * BITS);
+}
+
+// The other way.
+template <int BITS, bool ALIGNED>
+__device__ inline void codes_of_block(unsigned long long word, int lanes, unsigned (&codes)[8]) {
+    const unsigned long long half = (1ull << (4 * BITS)) - 1ull;
+    unsigned low = (unsigned)(word & half), high = (unsigned)(word >> (4 * BITS) & half);
+    if (ALIGNED && lanes > 1) {
+        const bool odd = threadIdx.x % 2 != 0;
+        const unsigned other = __shfl_xor_sync(FULL_WARP, odd ? low : high, 1);
+        if (odd) low = other;
+        else high = other;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        codes[i] = low >> (i * BITS) & ((1u << BITS) - 1u);
+        codes[i + 4] = high >> (i * BITS) & ((1u << BITS) - 1u);
+    }
+}
+
 // Without ids: rounding to the nearest, nothing is drawn.
 template <int BITS, bool ALIGNED>
 __global__ void quantise(const float *x, const int *index, const long long *ids, long long n, int width, unsigned k0,
-                         unsigned k1, int wide, unsigned char *out) {
+                         unsigned k1, const unsigned *key, int wide, unsigned char *out) {
     const int lanes = blockDim.x, levels = (1 << BITS) - 1;
     const long long row = (long long)blockIdx.x * blockDim.y + threadIdx.y;
     const bool live = row < n;                            // rows past the end stay for the shuffles
@@ -65,12 +108,12 @@ __global__ void quantise(const float *x, const int *index, const long long *ids,
     const float *source = x + (live ? (index ? (long long)index[row] : row) : 0) * width;
     const float infinity = __int_as_float(0x7f800000);
     float low = infinity, high = -infinity;
-    for (int c = threadIdx.x * 8; c < end; c += lanes * 8) {
+    for (int tile = 0; tile < end; tile += lanes * 8) {
         float v[8];
-        load<ALIGNED>(source, c, width, v);
+        load_own<ALIGNED>(source, tile, lanes, end, v);
 #pragma unroll
         for (int i = 0; i < 8; i++) {
-            if (c + i >= width) continue;
+            if (own_column<ALIGNED>(tile, lanes, i) >= width) continue;
             const bool finite = fabsf(v[i]) < infinity;   // false for NaN, which fminf would pass over
             low = finite ? fminf(low, v[i]) : -infinity;
             high = finite ? fmaxf(high, v[i]) : infinity;
@@ -78,7 +121,7 @@ __global__ void quantise(const float *x, const int *index, const long long *ids,
     }
     low = __fadd_rn(lane_min(low, lanes), 0.0f);          // -0 becomes 0
     high = __fadd_rn(lane_max(high, lanes), 0.0f);
-    if (!live) return;
+    use_key(key, k0, k1);
 
     float zero = 0.0f, step = 0.0f;
     if (fabsf(low) < infinity && fabsf(high) < infinity) {
@@ -88,47 +131,50 @@ __global__ void quantise(const float *x, const int *index, const long long *ids,
         zero = step = __int_as_float(0x7fc00000);
     }
     const int row_bytes = (width * BITS + 7) / 8, parameter_bytes = wide ? 8 : 4;
-    if (threadIdx.x == 0) {
+    if (live && threadIdx.x == 0) {
         const unsigned z = __float_as_uint(zero), s = __float_as_uint(step);
         const unsigned long long pair = wide ? z | (unsigned long long)s << 32 : z >> 16 | (s & 0xffff0000u);
         store_bytes(out + row * parameter_bytes, pair, parameter_bytes);
     }
-    unsigned char *codes = out + n * parameter_bytes + row * row_bytes;
-    for (int c = threadIdx.x * 8; c < width; c += lanes * 8) {
+    unsigned char *bytes = out + n * parameter_bytes + row * row_bytes;
+    const long long id = ids && live ? ids[row] : 0;
+    for (int tile = 0; tile < width; tile += lanes * 8) {
         float v[8];
-        unsigned r[8] = {32768u, 32768u, 32768u, 32768u, 32768u, 32768u, 32768u, 32768u};
-        load<ALIGNED>(source, c, width, v);
-        if (ids) random8(k0, k1, ids[row], c / 8, r);
-        unsigned long long word = 0;
+        unsigned codes[8], r[8] = {32768u, 32768u, 32768u, 32768u, 32768u, 32768u, 32768u, 32768u};
+        load_own<ALIGNED>(source, tile, lanes, end, v);
+        if (ids) random_own<ALIGNED>(k0, k1, id, 0, tile, lanes, r);
 #pragma unroll
         for (int i = 0; i < 8; i++) {
             const float scaled = __fdiv_rn(__fsub_rn(v[i], zero), step);
             const float q = floorf(__fadd_rn(scaled, (float)r[i] * (1.0f / 65536.0f)));
-            const bool coded = step > 0.0f && c + i < width;
-            const unsigned code = coded ? (unsigned)fminf(fmaxf(q, 0.0f), (float)levels) : 0u;
-            word |= (unsigned long long)code << (i * BITS);
+            const bool coded = step > 0.0f && own_column<ALIGNED>(tile, lanes, i) < width;
+            codes[i] = coded ? (unsigned)fminf(fmaxf(q, 0.0f), (float)levels) : 0u;
         }
-        store_bytes(codes + c / 8 * BITS, word, min(BITS, row_bytes - c / 8 * BITS));
+        const unsigned long long word = block_of_codes<BITS, ALIGNED>(codes, lanes);
+        const int first = own_block<ALIGNED>(tile, lanes) * BITS;
+        if (live && first < row_bytes) store_bytes(bytes + first, word, min(BITS, row_bytes - first));
     }
 }
 
 template <int BITS, bool ALIGNED>
 __global__ void dequantise(const unsigned char *data, int wide, float *out, long long n, int width) {
+    const int lanes = blockDim.x;
     const long long row = (long long)blockIdx.x * blockDim.y + threadIdx.y;
-    if (row >= n) return;
+    const bool live = row < n;                            // rows past the end stay for the shuffles
     const int row_bytes = (width * BITS + 7) / 8, parameter_bytes = wide ? 8 : 4;
-    const unsigned long long pair = load_bytes(data + row * parameter_bytes, parameter_bytes);
+    const unsigned long long pair = live ? load_bytes(data + row * parameter_bytes, parameter_bytes) : 0;
     const float zero = __uint_as_float(wide ? (unsigned)pair : (unsigned)pair << 16);
     const float step = __uint_as_float(wide ? (unsigned)(pair >> 32) : (unsigned)pair & 0xffff0000u);
-    const unsigned char *codes = data + n * parameter_bytes + row * row_bytes;
-    for (int c = threadIdx.x * 8; c < width; c += blockDim.x * 8) {
-        const unsigned long long word = load_bytes(codes + c / 8 * BITS, min(BITS, row_bytes - c / 8 * BITS));
+    const unsigned char *bytes = data + n * parameter_bytes + row * row_bytes;
+    for (int tile = 0; tile < width; tile += lanes * 8) {
+        const int first = own_block<ALIGNED>(tile, lanes) * BITS;
+        const bool mine = live && first < row_bytes;
+        const unsigned long long word = mine ? load_bytes(bytes + first, min(BITS, row_bytes - first)) : 0;
+        unsigned codes[8];
+        codes_of_block<BITS, ALIGNED>(word, lanes, codes);
         float v[8];
 #pragma unroll
-        for (int i = 0; i < 8; i++) {
-            const unsigned code = (unsigned)(word >> (i * BITS)) & ((1u << BITS) - 1u);
-            v[i] = __fadd_rn(__fmul_rn((float)code, step), zero);
-        }
-        store<ALIGNED>(out + row * width, c, width, v);
+        for (int i = 0; i < 8; i++) v[i] = __fadd_rn(__fmul_rn((float)codes[i], step), zero);
+        store_own<ALIGNED>(out + row * width, tile, lanes, live ? width : 0, v);
     }
 }

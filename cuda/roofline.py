@@ -48,12 +48,14 @@ def operations(b, width: int = 128):
     long = b.csr(indptr[::16] * 1, indices, ROWS)           # 128 entries per row
     vector = [put(numbers(width, seed=k)) for k in range(6)]
     xhat, rstd = put(numbers(ROWS, width)), put(np.abs(numbers(ROWS)))
+    wide = b.zeros((ROWS, -(-width // 4) * 4))
     coded = b.zeros((ROWS * (8 + width),), np.uint8)
     return {
         "spmm_short": lambda: b.spmm(short, x, out),
         "spmm_long": lambda: b.spmm(long, x, out[:len(long.structure.host_indptr) - 1]),
         "gather_rows": lambda: b.gather_rows(x, index, out),
         "scatter_add_rows": lambda: b.scatter_add_rows(x, index, out),
+        "copy_columns": lambda: b.copy_columns(x, wide[:, :width]),
         "axpby": lambda: b.axpby(2.0, x, 1.0, y, out),
         "epilogue_forward": lambda: b.epilogue_forward(x, out, *vector[:3], xhat, rstd, (1, 2),
                                                        9000, ids),
@@ -104,7 +106,8 @@ def page(found: dict[int, dict]) -> str:
              "more than touched comes from caches if the kernel is to reach its roofline. Least "
              f"time: a million rows, touched bytes at {REACHED:.0%} of the memory's rate; not "
              f"measured. SpMM: {DEGREE} entries per row (`spmm_long`: 128, of {ROWS // 16} rows), "
-             "all rows of x in a cache after their first use.", ""]
+             "all rows of x in a cache after their first use; rows of 41 columns are gathered from "
+             "a copy with a pitch of 44, which `copy_columns` makes.", ""]
     for width, kernels in found.items():
         lines += [f"## {width} columns", "",
                   "| kernel | requests | asked, bytes | touched, bytes | shared wavefronts | "

@@ -93,3 +93,18 @@ __global__ void column_affine(const float *x, const float *scale, const float *y
         out[at] = v + shift[column];
     }
 }
+
+// Rows of `width` elements between two arrays whose rows are a pitch apart.
+template <typename T, bool ALIGNED>
+__global__ void copy_columns(const T *source, T *target, long long n, int width, long long source_pitch,
+                             long long target_pitch) {
+    const long long row = row_of_thread();
+    if (row >= n) return;
+    source += row * source_pitch, target += row * target_pitch;
+    if (!ALIGNED) {
+        for (int c = threadIdx.x; c < width; c += blockDim.x) target[c] = source[c];
+        return;
+    }
+    for (int c = threadIdx.x * 4; c < width; c += blockDim.x * 4)
+        *reinterpret_cast<Pack<T, 4> *>(target + c) = *reinterpret_cast<const Pack<T, 4> *>(source + c);
+}

@@ -8,13 +8,16 @@
 //
 // a_e = weights[entry[e]] * row_scale[i] * column_scale[j]; null pointers mean 1, a null `entry` means e itself
 // (a transposed matrix reads the weights of the original through `entry`).
+//
+// Rows of x are `pitch` elements apart. Where the width is no multiple of VEC, the pitch is, and what lies between is
+// read and added up in vain, but not written. Indices, weights and sums pass the caches by; rows of x stay.
 #include "common.cuh"
 
 constexpr int BATCH = 4;          // rows of x that a thread asks for before it uses the first: hides their latency
 
 __device__ inline float entry_value(const float *weights, const long long *entry, const float *column_scale,
                                     long long e, int j) {
-    float a = weights ? weights[entry ? entry[e] : e] : 1.0f;
+    float a = weights ? load_once(weights + (entry ? load_once(entry + e) : e)) : 1.0f;
     return column_scale ? a * column_scale[j] : a;
 }
 
@@ -22,12 +25,12 @@ __device__ inline float entry_value(const float *weights, const long long *entry
 // counts mask_scale times if its mask is not 0, and not at all if it is.
 template <typename X, int VEC>
 __device__ inline void add_batch(const int (&j)[BATCH], const float (&a)[BATCH], const bool (&wanted)[BATCH],
-                                 const X *x, const float *mask, float mask_scale, int width, int column,
-                                 float (&sum)[VEC]) {
+                                 const X *x, const float *mask, float mask_scale, int width, int pitch,
+                                 int column, float (&sum)[VEC]) {
     float v[BATCH][VEC] = {};
 #pragma unroll
     for (int k = 0; k < BATCH; k++)
-        if (wanted[k]) load_pack(x + (long long)j[k] * width + column, v[k]);
+        if (wanted[k]) load_pack(x + (long long)j[k] * pitch + column, v[k]);
     if (mask) {
 #pragma unroll
         for (int k = 0; k < BATCH; k++) {
@@ -43,7 +46,7 @@ __device__ inline void add_batch(const int (&j)[BATCH], const float (&a)[BATCH],
         for (int i = 0; i < VEC; i++) sum[i] = fmaf(a[k], v[k][i], sum[i]);
 }
 
-// out[row, column:column + VEC] = (or +=) row_scale[row] * sum.
+// out[row, column:column + VEC] = (or +=) row_scale[row] * sum, without what is past the width.
 template <int VEC>
 __device__ inline void write_row(float *out, const float *row_scale, int row, int column, int width, int accumulate,
                                  float (&sum)[VEC]) {
@@ -52,13 +55,19 @@ __device__ inline void write_row(float *out, const float *row_scale, int row, in
 #pragma unroll
         for (int i = 0; i < VEC; i++) sum[i] *= row_scale[row];
     }
+    if (VEC > 1 && width % VEC) {
+#pragma unroll
+        for (int i = 0; i < VEC; i++)
+            if (column + i < width) target[i] = accumulate ? target[i] + sum[i] : sum[i];
+        return;
+    }
     if (accumulate) {
         float old[VEC];
         load_pack(target, old);
 #pragma unroll
         for (int i = 0; i < VEC; i++) sum[i] += old[i];
     }
-    store_pack(target, sum);
+    store_once(target, sum);
 }
 
 // Blocks of (LANES, rows); rows (n_rows,) lists the rows to do.
@@ -66,7 +75,7 @@ template <typename X, int VEC, int LANES>
 __global__ void spmm_short(const int *rows, int n_rows, const long long *indptr, const long long *ends,
                            const int *indices, const long long *entry, const float *weights, const float *row_scale,
                            const float *column_scale, const X *x, const float *mask, float mask_scale, float *out,
-                           int width, int accumulate) {
+                           int width, int pitch, int accumulate) {
     const int item = blockIdx.x * blockDim.y + threadIdx.y;
     const int column = (blockIdx.y * LANES + threadIdx.x) * VEC;
     if (item >= n_rows || column >= width) return;
@@ -80,24 +89,26 @@ __global__ void spmm_short(const int *rows, int n_rows, const long long *indptr,
 #pragma unroll
         for (int k = 0; k < BATCH; k++) {
             wanted[k] = e + k < end;
-            j[k] = wanted[k] ? indices[e + k] : 0;
+            j[k] = wanted[k] ? load_once(indices + e + k) : 0;
         }
 #pragma unroll
         for (int k = 0; k < BATCH; k++)
             a[k] = wanted[k] ? entry_value(weights, entry, column_scale, e + k, j[k]) : 0.0f;
-        add_batch(j, a, wanted, x, mask, mask_scale, width, column, sum);
+        add_batch(j, a, wanted, x, mask, mask_scale, width, pitch, column, sum);
     }
     write_row(out, row_scale, row, column, width, accumulate, sum);
 }
 
 // Blocks of (32, warps); items (n_items,) of (row, segment of the row, slot or -1, unused). An item with a slot writes
-// its sum to partials[slot - first_slot]; one without is a whole row.
+// its sum to partials[slot - first_slot], rows of the width rounded up to VEC; one without is a whole row.
 template <typename X, int VEC, int LANES>
 __global__ void spmm_long(const int4 *items, int n_items, int segment_length, int first_slot, float *partials,
                           const long long *indptr, const long long *ends, const int *indices,
-                          const long long *entry, const float *weights, const float *row_scale, const float *column_scale, const X *x, const float *mask,
-                          float mask_scale, float *out, int width, int accumulate) {
+                          const long long *entry, const float *weights, const float *row_scale,
+                          const float *column_scale, const X *x, const float *mask, float mask_scale, float *out,
+                          int width, int pitch, int accumulate) {
     constexpr int GROUPS = 32 / LANES;
+    const int partial_pitch = (width + VEC - 1) / VEC * VEC;
     const int number = blockIdx.x * blockDim.y + threadIdx.y;
     if (number >= n_items) return;                       // the whole warp leaves
     const int4 item = items[number];
@@ -115,7 +126,7 @@ __global__ void spmm_long(const int4 *items, int n_items, int segment_length, in
         int my_j = 0;
         float my_a = 0.0f;
         if (lane < count) {
-            my_j = indices[base + lane];
+            my_j = load_once(indices + base + lane);
             my_a = entry_value(weights, entry, column_scale, base + lane, my_j);
         }
         for (int first = 0; first < count; first += GROUPS * BATCH) {
@@ -130,7 +141,7 @@ __global__ void spmm_long(const int4 *items, int n_items, int segment_length, in
                 wanted[k] = source < count && column < width;
                 if (!wanted[k]) a[k] = 0.0f;
             }
-            add_batch(j, a, wanted, x, mask, mask_scale, width, column, sum);
+            add_batch(j, a, wanted, x, mask, mask_scale, width, pitch, column, sum);
         }
     }
 #pragma unroll
@@ -139,7 +150,7 @@ __global__ void spmm_long(const int4 *items, int n_items, int segment_length, in
         for (int i = 0; i < VEC; i++) sum[i] += __shfl_xor_sync(FULL_WARP, sum[i], offset);
     if (group != 0 || column >= width) return;
     if (item.z >= 0) {
-        store_pack(partials + (long long)(item.z - first_slot) * width + column, sum);
+        store_pack(partials + (long long)(item.z - first_slot) * partial_pitch + column, sum);
     } else {
         write_row(out, row_scale, item.x, column, width, accumulate, sum);
     }
@@ -149,6 +160,7 @@ __global__ void spmm_long(const int4 *items, int n_items, int segment_length, in
 template <int VEC>
 __global__ void spmm_combine(const int4 *hubs, int n_hubs, int first_slot, const float *partials,
                              const float *row_scale, float *out, int width, int accumulate) {
+    const int partial_pitch = (width + VEC - 1) / VEC * VEC;
     const int number = blockIdx.x * blockDim.y + threadIdx.y;
     const int column = (blockIdx.y * 32 + threadIdx.x) * VEC;
     if (number >= n_hubs || column >= width) return;
@@ -156,7 +168,7 @@ __global__ void spmm_combine(const int4 *hubs, int n_hubs, int first_slot, const
     float sum[VEC] = {};
     for (int slot = hub.y; slot < hub.y + hub.z; slot++) {
         float part[VEC];
-        load_pack(partials + (long long)(slot - first_slot) * width + column, part);
+        load_pack(partials + (long long)(slot - first_slot) * partial_pitch + column, part);
 #pragma unroll
         for (int i = 0; i < VEC; i++) sum[i] += part[i];
     }
@@ -166,10 +178,11 @@ __global__ void spmm_combine(const int4 *hubs, int n_hubs, int first_slot, const
 // Blocks of (8, rows): out_weights[e] = dropout of weights[e] (null: 1), drawn for (ids[row], column).
 __global__ void sparse_dropout(const long long *indptr, const int *indices, const float *weights, float *out_weights,
                                const long long *ids, int first_row, int n_rows, unsigned k0, unsigned k1,
-                               unsigned threshold, float scale) {
+                               const unsigned *key, unsigned threshold, float scale) {
     const int row = first_row + blockIdx.x * blockDim.y + threadIdx.y;
     if (row >= first_row + n_rows) return;
     const unsigned long long id = (unsigned long long)ids[row];
+    use_key(key, k0, k1);
     for (long long e = indptr[row] + threadIdx.x; e < indptr[row + 1]; e += blockDim.x) {
         float value = weights ? weights[e] : 1.0f;
         if (threshold) {

@@ -33,15 +33,32 @@ def philox_words(counter, key) -> tuple[np.ndarray, ...]:
     return c0, c1, c2, c3
 
 
+class Key(tuple):
+    """The two words of one draw, and which draw it is."""
+
+    draw: tuple[int, ...]                        # the arguments of `key`
+
+    @property
+    def epoch(self) -> int:
+        """In which it is drawn."""
+        return self.draw[1]
+
+    def at(self, epoch: int) -> Key:
+        """The key of the same draw in another epoch."""
+        return key(self.draw[0], epoch, *self.draw[2:])
+
+
 @functools.lru_cache(maxsize=4096)               # asked for again for every block of rows
-def key(seed: int, epoch: int, layer: int, purpose: int, stream: int = 0) -> tuple[int, int]:
+def key(seed: int, epoch: int, layer: int, purpose: int, stream: int = 0) -> Key:
     """The key of one draw.
 
     `stream` separates draws that share everything else (forward and backward, say).
     """
     counter = (epoch & 0xFFFFFFFF, layer & 0xFFFFFFFF, purpose, stream & 0xFFFFFFFF)
     words = philox_words(counter, (seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF))
-    return int(words[0]), int(words[1])
+    made = Key((int(words[0]), int(words[1])))
+    made.draw = seed, epoch, layer, purpose, stream
+    return made
 
 
 def bits16(draw_key, ids: np.ndarray, width: int) -> np.ndarray:

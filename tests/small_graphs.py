@@ -74,7 +74,8 @@ def make_trainer(graph: Graph, **settings):
     from hpcgcn.mpi.runtime import Runtime
     from hpcgcn.train.trainer import Trainer
     config = make_config({"backend": "reference", "threads": 1, **settings})
-    backend, _ = make_backend(config.backend, config.dtype, 1)
+    backend, _ = make_backend(config.backend, config.dtype, 1, graphs=config.cuda_graphs,
+                              precision=config.precision)
     return Trainer(Runtime(MPI.COMM_SELF), backend, Part.whole(graph), config)
 
 

@@ -130,6 +130,21 @@ def allowed(losses: list[float]) -> float:
     return 1e-3 * max(abs(loss) for loss in losses)
 
 
+def graphs(day: Day, found: Found):
+    """The epoch launched kernel by kernel, and recorded and replayed, on one GPU."""
+    table = Table(["epoch", "ms"], [])
+    found.tables.append(table)
+    runs = {name: train(day, 1, f"graphs-{name}", "--backend", "cuda", "--dropout", "0.4", *flags)
+            for name, flags in (("kernel by kernel", ()), ("as one graph", ("--cuda-graphs",)))}
+    for name, run in runs.items():
+        table.rows.append([name, f"{run['seconds'] * 1e3:.2f}"])
+    plain, replayed = (run["losses"] for run in runs.values())
+    if plain != replayed:
+        raise Failure(f"losses differ by up to {max(abs(a - b) for a, b in zip(plain, replayed))}: "
+                      "a replayed epoch does the same operations and must give the same bits")
+    found.notes.append("The losses are the same to the last bit.")
+
+
 def scaling(day: Day, found: Found):
     """The epoch on 1, 2, 4 ... GPUs of this node."""
     counts = [n for n in (1, 2, 4, 8, 16) if n <= day.n_devices]

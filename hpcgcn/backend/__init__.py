@@ -5,10 +5,12 @@ from __future__ import annotations
 from hpcgcn.errors import BackendError, ConfigError
 
 BACKENDS = ("reference", "native", "cuda")
+PRECISIONS = ("fp32", "tf32", "bf16")
 
 
 def make_backend(name: str, dtype: str = "float32", threads: int = 1, local_rank: int = 0,
-                 mpi: str = "staged", transport: str = "mpi"):
+                 mpi: str = "staged", transport: str = "mpi", graphs: bool = False,
+                 precision: str = "fp32"):
     """The backend `name` (auto: native if it was built, or reference).
 
     Returns (backend, note for the user or ""). local_rank: this rank's number on its host. Nothing
@@ -23,13 +25,13 @@ def make_backend(name: str, dtype: str = "float32", threads: int = 1, local_rank
         import numpy as np
 
         from hpcgcn.backend.reference import ReferenceBackend
-        return ReferenceBackend(np.dtype(dtype)), note
+        return ReferenceBackend(np.dtype(dtype), precision), note
     if name == "native":
         from hpcgcn.backend.native import NativeBackend
         return NativeBackend(threads=threads), note
     if name == "cuda":
         from hpcgcn.backend.cuda import CudaBackend
-        return CudaBackend(local_rank, mpi, transport), note
+        return CudaBackend(local_rank, mpi, transport, graphs, precision), note
     raise BackendError(f"no backend '{name}'")
 
 

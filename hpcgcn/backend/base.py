@@ -25,6 +25,7 @@ ties to even).
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from typing import Any, SupportsFloat
 
 import numpy as np
@@ -110,6 +111,15 @@ class Backend(AttentionOperations, ColumnOperations):
     @abc.abstractmethod
     def clear(self, out):
         """out = 0, whatever it holds: a product with 0 would keep NaN and infinity."""
+
+    def repeated(self, work: Callable[[int], Any]) -> Callable[[int, int], Any]:
+        """A call (epoch, places) that does `work(epoch)`, with its result, which may be recorded
+        and replayed.
+
+        The work must queue the same operations on the same arrays in every epoch, but for draws of
+        that epoch, and ask for no result. places: another number when its arrays have moved.
+        """
+        return lambda epoch, places: work(epoch)
 
     def synchronize(self):
         """Wait until all work given so far is done. A no-op where calls are synchronous."""

@@ -12,20 +12,10 @@ from typing import Any
 import numpy as np
 
 from hpcgcn.backend import cuda_aware, cuda_device, cuda_sparse
-from hpcgcn.backend.base import Backend
-from hpcgcn.backend.cuda_arguments import (
-    DeviceSum,
-    backward_kernel,
-    backward_shape,
-    dropout_arguments,
-    key_arguments,
-    moved_shape,
-    vectors,
-)
 from hpcgcn.backend.cuda_attention import CudaAttention
 from hpcgcn.backend.cuda_columns import CudaColumns
+from hpcgcn.backend.cuda_graphs import Recording
 from hpcgcn.backend.cuda_kernels import (
-    BLOCK,
     C_NAMES,
     NULL,
     Kernels,
@@ -33,19 +23,17 @@ from hpcgcn.backend.cuda_kernels import (
     blocks,
     boolean,
     flat_shape,
-    lanes_for,
-    row_shape,
 )
 from hpcgcn.backend.cuda_messages import CudaMessage
 from hpcgcn.backend.cuda_nccl import Nccl
+from hpcgcn.backend.cuda_products import Products
+from hpcgcn.backend.cuda_rows import CudaRows
 from hpcgcn.backend.cuda_uploads import Uploads
 
 log = logging.getLogger(__name__)
 
-MAX_PARTS = 512  # partial results of a reduction: fixed, so that sums do not depend on the device
 
-
-class CudaBackend(CudaAttention, CudaColumns, Backend):
+class CudaBackend(CudaAttention, CudaColumns, CudaRows):
     """CuPy arrays in float32 on the device of this rank: local rank modulo the number of
     devices."""
 
@@ -56,8 +44,10 @@ class CudaBackend(CudaAttention, CudaColumns, Backend):
     block_bytes = 1 << 28
     blocks_by_distance = False
 
-    def __init__(self, local_rank: int = 0, mpi: str = "staged", transport: str = "mpi"):
-        """local_rank: this rank's number on its host, which chooses the device."""
+    def __init__(self, local_rank: int = 0, mpi: str = "staged", transport: str = "mpi",
+                 graphs: bool = False, precision: str = "fp32"):
+        """local_rank: this rank's number on its host, which chooses the device. graphs: is work
+        that repeats recorded and replayed? precision: of matrix products."""
         self.cupy = cuda_device.load_cupy()
         runtime = self.cupy.cuda.runtime
         self.device = local_rank % runtime.getDeviceCount()
@@ -71,11 +61,14 @@ class CudaBackend(CudaAttention, CudaColumns, Backend):
         self._mpi, self.sends_device_memory = mpi, mpi == "cuda-aware"
         self._transport = transport
         self._nccl: Nccl | None = None
-        self.kernels = Kernels(self.cupy, 10 * self.properties["major"]
-                               + self.properties["minor"])
+        capability = 10 * self.properties["major"] + self.properties["minor"]
+        self.kernels = Kernels(self.cupy, capability)
+        self._products = Products(self.cupy, precision, capability)
         self._uploads = Uploads(self.cupy)
         self.structures = cuda_sparse.Structures(self.from_host)
         self._scratch: Any = None            # a device array
+        self._graphs = graphs
+        self.recording: Recording | None = None      # the epoch that is queued now, if it repeats
 
     def check_ranks(self, comm, job_rank: int):
         cuda_device.warn_if_shared(comm, job_rank, self.properties["uuid"])
@@ -106,6 +99,8 @@ class CudaBackend(CudaAttention, CudaColumns, Backend):
     # -- launching ---------------------------------------------------------------------------------
     def launch(self, name: str, grid, block, args, shared_mem: int = 0):
         """Queue a kernel on the compute stream."""
+        if self.recording is not None:
+            self.recording.keep(args)
         self.kernels[name](grid, block, args, shared_mem=shared_mem)
 
     def scratch(self, shape, dtype):
@@ -164,17 +159,18 @@ class CudaBackend(CudaAttention, CudaColumns, Backend):
         if source.flags.c_contiguous and target.flags.c_contiguous:
             target.data.copy_from_device_async(source.data, target.nbytes, self.compute)
             return
-        if target.ndim != 2 or source.shape != target.shape or source.dtype != target.dtype:
+        if (target.ndim != 2 or source.shape != target.shape or source.dtype != target.dtype
+                or target.dtype not in C_NAMES):
             raise ValueError(f"copy of {source.dtype} {source.shape} to {target.dtype} "
                              f"{target.shape}")
-        runtime = self.cupy.cuda.runtime
-        runtime.memcpy2DAsync(target.data.ptr, target.strides[0], source.data.ptr,
-                              source.strides[0], target.shape[1] * target.itemsize, len(target),
-                              runtime.memcpyDeviceToDevice, self.compute.ptr)
+        self.copy_columns(source, target)
 
     def clear(self, out):
         if out.size:
             out.data.memset_async(0, out.nbytes, self.compute)
+
+    def repeated(self, work):
+        return Recording(self, work) if self._graphs else super().repeated(work)
 
     def synchronize(self):
         self.compute.synchronize()
@@ -231,7 +227,7 @@ class CudaBackend(CudaAttention, CudaColumns, Backend):
             self.launch("sparse_dropout", (blocks(stop - start, 32),), (8, 32),
                         (structure.indptr, structure.indices, NULL if matrix.weights is None
                          else matrix.weights, out.weights, ids, np.int32(start),
-                         np.int32(stop - start), *dropout_arguments(key, threshold)))
+                         np.int32(stop - start), *self.dropout_arguments(key, threshold)))
 
     # -- dense -------------------------------------------------------------------------------------
     def gemm(self, a, b, out, transpose_a=False, transpose_b=False, accumulate=False, alpha=1.0):
@@ -241,8 +237,8 @@ class CudaBackend(CudaAttention, CudaColumns, Backend):
         if inner == 0:                           # cuBLAS refuses leading dimensions of 0
             self.clear(out)
             return
-        self.cupy.cublas.gemm("T" if transpose_a else "N", "T" if transpose_b else "N", a, b, out,
-                              alpha, 1.0 if accumulate else 0.0)
+        self._products.gemm(a, b, out, transpose_a, transpose_b, alpha,
+                            1.0 if accumulate else 0.0)
 
     def axpby(self, alpha, x, beta, y, out):
         if out.size:
@@ -250,154 +246,6 @@ class CudaBackend(CudaAttention, CudaColumns, Backend):
             self.launch(f"axpby<{boolean(aligned(x, y, out))}>", *flat_shape(out.size),
                         (np.float32(alpha), x, np.float32(beta), NULL if y is None else y, out,
                          np.int64(out.size)))
-
-    def column_sum_add(self, x, out):
-        n, width = x.shape
-        if x.size:
-            parts = min(blocks(n, 64), MAX_PARTS)
-            if parts > 1:
-                partials = self.scratch((parts, width), np.float32)
-                self._column_sums(x, n, width, 0, width, partials, parts, accumulate=False)
-                x, n = partials, parts
-            self._column_sums(x, n, width, 0, width, out, 1, accumulate=True)
-
-    def _column_sums(self, x, n, pitch, offset, width, out, parts, accumulate):
-        self.launch("column_sums", (parts, blocks(width, 32)), (32, 8),
-                    (x, np.int64(n), np.int32(pitch), np.int32(offset), np.int32(width), out,
-                     np.int32(accumulate)))
-
-    def square_sum(self, x):
-        if x.size == 0:
-            return 0.0
-        parts = min(blocks(x.size, BLOCK * 16), MAX_PARTS)
-        partials = self.scratch((parts,), np.float64)
-        self.launch("square_sums", (parts,), (32, 8), (x, np.int64(x.size), partials))
-        return float(partials.get().sum())
-
-    # -- rows --------------------------------------------------------------------------------------
-    def gather_rows(self, x, index, out):
-        n, width = out.shape
-        if out.size:
-            vector = vectors(width, x, out)
-            self.launch(f"gather_rows<{C_NAMES[out.dtype]}, {vector}>",
-                        *moved_shape(n, width, vector),
-                        (x, index, out, np.int64(n), np.int32(width)))
-
-    def scatter_add_rows(self, x, index, out):
-        n, width = x.shape
-        if x.size:
-            vector = vectors(width, x, out)
-            self.launch(f"scatter_add_rows<{C_NAMES[x.dtype]}, {vector}>",
-                        *moved_shape(n, width, vector),
-                        (x, index, out, np.int64(n), np.int32(width)))
-
-    def convert(self, x, out):
-        if x.dtype == out.dtype:
-            self.copy(x, out)
-        elif out.size:
-            self.launch(f"convert<{C_NAMES[x.dtype]}, {C_NAMES[out.dtype]}, "
-                        f"{boolean(aligned(x, out))}>",
-                        *flat_shape(out.size), (x, out, np.int64(out.size)))
-
-    # -- codecs ------------------------------------------------------------------------------------
-    def pack_columns(self, x, index, columns, out):
-        n, chosen = out.shape
-        if out.size:
-            self.launch("pack_columns", *row_shape(n, chosen, 1),
-                        (x, index, columns, out, np.int64(n), np.int32(x.shape[1]),
-                         np.int32(chosen)))
-
-    def unpack_columns(self, x, columns, out, scale=1.0):
-        n, width = out.shape
-        if out.size:
-            inverse = self.scratch((width,), np.int32)
-            self.launch("invert_columns", (1,), (BLOCK,),
-                        (columns, np.int32(len(columns)), inverse, np.int32(width)))
-            vector = vectors(width, out)
-            self.launch(f"unpack_columns<{vector}>", *moved_shape(n, width, vector),
-                        (x, inverse, out, np.float32(scale), np.int64(n), np.int32(width),
-                         np.int32(len(columns))))
-
-    def quantise(self, x, index, ids, bits, key, wide, out):
-        n, width = (len(x) if index is None else len(index)), x.shape[1]
-        if n:
-            self.launch(f"quantise<{bits}, {vectors(width, x)}>", *row_shape(n, width, 8),
-                        (x, NULL if index is None else index, NULL if key is None else ids,
-                         np.int64(n), np.int32(width), *key_arguments(key), np.int32(wide), out))
-
-    def dequantise(self, data, bits, wide, out):
-        n, width = out.shape
-        if out.size:
-            self.launch(f"dequantise<{bits}, {vectors(width, out)}>", *row_shape(n, width, 8),
-                        (data, np.int32(wide), out, np.int64(n), np.int32(width)))
-
-    # -- fused row-wise steps ----------------------------------------------------------------------
-    def epilogue_forward(self, y, out, bias=None, gamma=None, beta=None, xhat=None, rstd=None,
-                         key=None, threshold=0, ids=None, first_column=0):
-        n, width = y.shape
-        if y.size:
-            pointers = [NULL if a is None else a for a in (bias, gamma, beta, xhat, rstd, ids)]
-            self.launch(f"epilogue_forward<{vectors(width, y, out, bias, gamma, beta, xhat)}>",
-                        *row_shape(n, width, 8),
-                        (y, out, *pointers, np.int64(n), np.int32(width),
-                         *dropout_arguments(key, threshold), np.int32(first_column)))
-
-    def epilogue_backward(self, dout, out, dy, scale=1.0, gamma=None, xhat=None, rstd=None,
-                          dgamma=None, dbeta=None, dbias=None):
-        n, width = dout.shape
-        if dout.size == 0:
-            return
-        sums = [a
-                for a in ((dgamma, dbeta) if gamma is not None else ()) + (dbias,) if a is not None]
-        lanes, rows, shared_bytes = backward_shape(width, len(sums))
-        parts = min(blocks(n, rows), MAX_PARTS)
-        fits = bool(shared_bytes) or not sums
-        strips = parts if fits else parts * rows             # of a block, or a row of threads
-        partials = self.scratch((strips, len(sums) * width), np.float32)
-        name = backward_kernel(width, gamma is not None, fits, dout, out, dy, gamma, xhat)
-        self.launch(name, (parts,), (lanes, rows),
-                    (dout, out, dy, np.float32(scale),
-                     *(NULL if a is None else a for a in (gamma, xhat, rstd)), partials,
-                     np.int32(dbias is not None), np.int64(n), np.int32(width)),
-                    shared_mem=shared_bytes)
-        for slot, target in enumerate(sums):
-            self._column_sums(partials, strips, len(sums) * width, slot * width, width, target, 1,
-                              accumulate=True)
-
-    def dropout(self, x, out, key, threshold, ids):
-        n, width = x.shape
-        if not threshold:
-            self.copy(x, out)
-        elif x.size:
-            self.launch(f"dropout<{vectors(width, x, out)}>", *row_shape(n, width, 8),
-                        (x, out, ids, np.int64(n), np.int32(width),
-                         *dropout_arguments(key, threshold)))
-
-    def random_bits(self, key, ids, out):
-        n, width = out.shape
-        if out.size:
-            self.launch("random_bits", *row_shape(n, width, 8),
-                        (ids, out, np.int64(n), np.int32(width), *key_arguments(key)))
-
-    # -- losses ------------------------------------------------------------------------------------
-    def softmax_cross_entropy(self, logits, labels, scale, dlogits, class_weights=None):
-        weights = NULL if class_weights is None else class_weights
-        return self._loss("softmax_cross_entropy", logits, (labels, weights), scale, dlogits)
-
-    def sigmoid_cross_entropy(self, logits, targets, row_used, scale, dlogits):
-        return self._loss("sigmoid_cross_entropy", logits, (targets, row_used), scale, dlogits)
-
-    def _loss(self, name, logits, labels, scale, dlogits):
-        n, width = logits.shape
-        if logits.size == 0:
-            return 0.0
-        lanes = lanes_for(width, 1)
-        rows = BLOCK // lanes
-        parts = min(blocks(n, rows), MAX_PARTS)
-        partials = self.empty((parts,), np.float64)      # not scratch: read when it is asked for
-        self.launch(name, (parts,), (lanes, rows), (logits, *labels, np.float32(scale), dlogits,
-                                                    partials, np.int64(n), np.int32(width)))
-        return DeviceSum(partials)
 
     # -- optimiser ---------------------------------------------------------------------------------
     def adam(self, param, grad, m, v, lr, beta1, beta2, epsilon, weight_decay, correction1,

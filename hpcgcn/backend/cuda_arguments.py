@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from hpcgcn import philox
 from hpcgcn.backend.cuda_kernels import BLOCK, aligned, blocks, boolean, lanes_for, row_shape
 
 SHARED_BYTES = 49152              # what every device gives a block without asking
@@ -21,17 +18,6 @@ class DeviceSum:
         return float(self._partials.get().sum())
 
 
-def key_arguments(key) -> tuple:
-    """A key of random draws, as kernels take it."""
-    return tuple(map(np.uint32, key or (0, 0)))
-
-
-def dropout_arguments(key, threshold: int) -> tuple:
-    """Key, threshold and factor of dropout, as kernels take them."""
-    scale = philox.dropout_scale(threshold) if threshold else 1.0
-    return *key_arguments(key if threshold else None), np.uint32(threshold), np.float32(scale)
-
-
 def vectors(width: int, *arrays) -> str:
     """As a template argument: do the rows of these arrays start where vectors may?"""
     return boolean(width % 4 == 0 and aligned(*arrays))
@@ -46,8 +32,7 @@ def backward_shape(width: int, n_sums: int) -> tuple[int, int, int]:
     """Threads per row, rows per block, and bytes of shared memory for their column sums; 0: they do
     not fit."""
     lanes = lanes_for(width, 8)
-    rows, row_bytes = BLOCK // lanes, n_sums * blocks(width, 8) * 8 * 4
-    row_bytes = max(row_bytes, n_sums * lanes * 8 * 4)           # lanes are a power of two
+    rows, row_bytes = BLOCK // lanes, n_sums * blocks(width, 8 * lanes) * 8 * lanes * 4
     while rows * lanes > 32 and rows * row_bytes > SHARED_BYTES:
         rows //= 2
     return lanes, rows, rows * row_bytes if rows * row_bytes <= SHARED_BYTES else 0

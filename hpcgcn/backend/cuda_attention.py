@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from hpcgcn.backend.attention import AttentionOperations
-from hpcgcn.backend.cuda_arguments import dropout_arguments
 from hpcgcn.backend.cuda_kernels import NULL, blocks, row_shape
 
 WARPS = 8                        # per block: a warp per row and head
@@ -20,6 +19,7 @@ class CudaAttention(AttentionOperations):
     launch: Any
     scratch: Any
     _column_sums: Any
+    dropout_arguments: Any
 
     def head_dots(self, x, vector, out):
         heads = out.shape[1]
@@ -45,7 +45,8 @@ class CudaAttention(AttentionOperations):
             self.launch("attend", *_warps(rows, heads),
                         (*_structure(matrix), x, source_logits, target_logits, state, sums, out,
                          np.int32(start), np.int32(stop - start), np.int32(heads),
-                         np.int32(x.shape[1]), np.int32(first), np.int32(last), *_drawn(dropout)))
+                         np.int32(x.shape[1]), np.int32(first), np.int32(last),
+                         *self._drawn(dropout)))
 
     def attention_gradients(self, dout, sums, state, target_logits, facts, dtarget_logits):
         heads = target_logits.shape[1]
@@ -62,7 +63,12 @@ class CudaAttention(AttentionOperations):
             self.launch("attend_backward", *_warps(rows, heads),
                         (*_structure(matrix), dout, facts, x, source_logits, dx, dsource_logits,
                          np.int32(start), np.int32(stop - start), np.int32(heads),
-                         np.int32(x.shape[1]), np.int32(accumulate), *_drawn(dropout)))
+                         np.int32(x.shape[1]), np.int32(accumulate), *self._drawn(dropout)))
+
+    def _drawn(self, dropout) -> tuple:
+        """Key, threshold, scale and ids as the kernels take them."""
+        key, threshold, *ids = dropout or (None, 0, NULL, NULL)
+        return *self.dropout_arguments(key, threshold), *ids
 
 
 def _structure(matrix) -> tuple:
@@ -72,9 +78,3 @@ def _structure(matrix) -> tuple:
 def _warps(rows, heads: int) -> tuple[tuple[int], tuple[int, int]]:
     """Grid and block of a warp per row and head."""
     return (blocks((rows[1] - rows[0]) * heads, WARPS),), (32, WARPS)
-
-
-def _drawn(dropout) -> tuple:
-    """Key, threshold, scale and ids as the kernels take them."""
-    key, threshold, *ids = dropout or (None, 0, NULL, NULL)
-    return *dropout_arguments(key, threshold), *ids

@@ -34,6 +34,7 @@ MODULES = (
     ("spmm.cu", ("spmm_combine<1>", "spmm_combine<4>", "sparse_dropout")),
     ("rows.cu", (*_combinations("gather_rows<{}, {}>", FLOATS, BOOLS),
                  *_combinations("scatter_add_rows<{}, {}>", FLOATS, BOOLS),
+                 *_combinations("copy_columns<{}, {}>", FLOATS, BOOLS),
                  "column_affine", "pack_columns", "invert_columns",
                  *_combinations("unpack_columns<{}>", BOOLS))),
     ("elementwise.cu", (*_combinations("convert<float, {}, {}>", FLOATS[1:], BOOLS),

@@ -18,6 +18,8 @@ from hpcgcn.backend.cuda_kernels import NULL, blocks, lanes_for
 
 SHORT_ROW = 16                    # entries up to which a row does not get a warp of its own
 SEGMENT = 512                     # entries that one warp adds; longer rows are cut
+PADDED_FROM, PADDED_REUSE = 8, 4  # wider rows of x, gathered so often, are copied to where vectors
+                                  # can read them
 NARROW_TILE = 32                  # columns: whole sectors of 32 bytes also in 16-bit storage
 
 
@@ -161,7 +163,10 @@ def multiply(backend, structure: Structure, scales, x, out, rows, accumulate, ma
     width = out.shape[1]
     lists = structure.lists(skip_empty=accumulate)
     short, items, hubs = lists.cut(*rows)
-    vector = 4 if width % 4 == 0 and cuda_kernels.aligned(x, mask, out) else 1
+    slots = lists.hubs[hubs]
+    n_slots = int(slots[:, 2].sum())
+    x, vector, partials = _operands(backend, structure, x, mask, out, n_slots)
+    pitch = x.shape[1]
     lanes = lanes_of_tile(width, vector, x.shape[0] * x.itemsize, backend.cache_bytes)
     tiles = blocks(width, lanes * vector)
     kind = f"<{cuda_kernels.C_NAMES[x.dtype]}, {vector}, {lanes}>"
@@ -170,7 +175,7 @@ def multiply(backend, structure: Structure, scales, x, out, rows, accumulate, ma
     matrix = (structure.indptr, structure.row_ends, structure.indices,
               NULL if entry is None else entry, weights, row_scale, column_scale)
     dense = (x, NULL if mask is None else mask, np.float32(mask_scale), out, np.int32(width),
-             np.int32(accumulate))
+             np.int32(pitch), np.int32(accumulate))
     if short.stop > short.start:
         count = short.stop - short.start
         group = cuda_kernels.BLOCK // lanes
@@ -178,9 +183,7 @@ def multiply(backend, structure: Structure, scales, x, out, rows, accumulate, ma
                        (lists.device_short[short], np.int32(count), *matrix, *dense))
     if items.stop > items.start:
         count = items.stop - items.start
-        slots = lists.hubs[hubs]
         first_slot = int(slots[0, 1]) if len(slots) else 0
-        partials = backend.scratch((int(slots[:, 2].sum()), width), np.float32)
         backend.launch(f"spmm_long{kind}", (blocks(count, 8), tiles), (32, 8),
                        (lists.device_items[items], np.int32(count), np.int32(SEGMENT),
                         np.int32(first_slot), partials, *matrix, *dense))
@@ -189,3 +192,23 @@ def multiply(backend, structure: Structure, scales, x, out, rows, accumulate, ma
                            (blocks(len(slots), 8), blocks(width, 32 * vector)), (32, 8),
                            (lists.device_hubs[hubs], np.int32(len(slots)), np.int32(first_slot),
                             partials, row_scale, out, np.int32(width), np.int32(accumulate)))
+
+
+def _operands(backend, structure: Structure, x, mask, out, n_slots: int):
+    """(x, elements per vector, partial sums of hubs): x in rows that vectors can read, if its own
+    are not and each is gathered often enough to pay for the copy."""
+    n, width = x.shape
+    padded = cuda_kernels.blocks(width, 4) * 4
+    vector = 4 if width == padded and cuda_kernels.aligned(x, mask, out) else 1
+    copies = (width > PADDED_FROM and width != padded and mask is None
+              and len(structure.host_indices) >= PADDED_REUSE * n)
+    x_bytes = n * padded * x.itemsize if copies else 0
+    start = cuda_kernels.blocks(x_bytes, 256) * 256
+    memory = backend.scratch((start + n_slots * padded * 4,), np.uint8)
+    if copies:
+        wide = memory[:x_bytes].view(x.dtype).reshape(n, padded)
+        backend.copy_columns(x, wide[:, :width])
+        x, vector = wide, 4
+    pitch = padded if vector == 4 else width
+    return x, vector, memory[start:start + n_slots * pitch * 4].view(np.float32).reshape(n_slots,
+                                                                                        pitch)

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from hpcgcn import philox
 from hpcgcn.backend.base import Backend, Message, count_entries
 from hpcgcn.backend.reference_attention import ReferenceAttention
+from hpcgcn.backend.rounding import check_precision, rounded
 
 EPSILON = 1e-5                          # LayerNorm's
 
@@ -77,12 +78,13 @@ def narrow(x: np.ndarray, dtype) -> np.ndarray:
 
 
 class ReferenceBackend(ReferenceAttention, Backend):
-    """NumPy and SciPy; `dtype` float32 or float64."""
+    """NumPy and SciPy; `dtype` float32 or float64; `precision` of the inputs of matrix products."""
 
     name = "reference"
 
-    def __init__(self, dtype=np.float32):
-        self.dtype = np.dtype(dtype)
+    def __init__(self, dtype=np.float32, precision: str = "fp32"):
+        check_precision(precision)
+        self.dtype, self.precision = np.dtype(dtype), precision
 
     # -- arrays ------------------------------------------------------------------------------------
     def empty(self, shape, dtype=None):
@@ -150,6 +152,7 @@ class ReferenceBackend(ReferenceAttention, Backend):
 
     # -- dense -------------------------------------------------------------------------------------
     def gemm(self, a, b, out, transpose_a=False, transpose_b=False, accumulate=False, alpha=1.0):
+        a, b = (rounded(x, self.precision) for x in (a, b))
         a, b = (a.T if transpose_a else a), (b.T if transpose_b else b)
         product = a @ b if alpha == 1.0 else self.dtype.type(alpha) * (a @ b)
         if accumulate:

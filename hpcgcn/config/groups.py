@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hpcgcn.backend import BACKENDS
+from hpcgcn.backend import BACKENDS, PRECISIONS
 from hpcgcn.config.metric_names import METRICS
 from hpcgcn.config.tracker_names import TRACKERS, read_trackers
 from hpcgcn.errors import ConfigError
@@ -198,7 +198,10 @@ class MachineSettings(SettingsGroup):
                            choices=("auto", *BACKENDS))
     dtype: str = setting("float32", "arithmetic (float64: reference only)",
                          choices=("float32", "float64"))
-    precision: str = setting("fp32", "storage of rows that are gathered", choices=("fp32", "bf16"))
+    precision: str = setting("fp32", "bf16: rows that are gathered are stored in 16 bits, and cuda "
+                                     "and reference round the inputs of matrix products; tf32 "
+                                     "(cuda, reference): round these to 10 bits of mantissa; sums "
+                                     "and weights stay fp32", choices=PRECISIONS)
     threads: int = setting(0, "threads per rank; 0: the host's cores divided by its ranks", low=0,
                            high=4096)
     ranks_per_host: int = setting(0, "count so many ranks in a row as one host; 0: hosts as MPI "
@@ -209,6 +212,19 @@ class MachineSettings(SettingsGroup):
     transport: str = setting("mpi", "cuda: what moves halo rows; nccl: from device to device in "
                                     "stream order, the host never waits (parallel = single, "
                                     "partition or features)", choices=("mpi", "nccl"))
+    cuda_graphs: bool = setting(False, "cuda, one rank: record the kernels of an epoch and replay "
+                                       "them with one launch")
+
+    def check(self, config):
+        if self.precision == "tf32" and self.backend not in ("cuda", "reference"):
+            raise ConfigError("precision = 'tf32' needs backend = 'cuda' (or 'reference')")
+        if self.precision != "fp32" and self.dtype == "float64":
+            raise ConfigError(f"precision = '{self.precision}' does not go with dtype = 'float64'")
+        if self.cuda_graphs and self.backend != "cuda":
+            raise ConfigError("cuda_graphs needs backend = 'cuda'")
+        if self.cuda_graphs and config.norm == "batch":
+            raise ConfigError("cuda_graphs does not go with norm = 'batch', whose sums go through "
+                              "the host: leave cuda_graphs out, or choose norm = 'layer'")
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ class PassMemory:
         None: no array may move, and all passes have the plan of training on all rows."""
         self.backend, self.model, self.n_needed = backend, model, n_needed
         self._memory: Any = None         # of the backend, (n,)
+        self.places = 0                  # how often the memory was made anew
         self._current: Plan | None = None
         self._plans: dict[tuple[bool, bool], Plan] = {}
         if n_needed is None:
@@ -62,6 +63,7 @@ class PassMemory:
         if self._memory is None or len(self._memory) < n_elements:
             self._memory = None          # before more is asked for
             self._memory = self.backend.zeros((n_elements,))
+            self.places += 1
         for buffer, start in places:
             buffer.bind(self._memory[start:start + buffer.size].reshape(buffer.shape),
                         self.backend)

@@ -53,6 +53,8 @@ class Engine:
         # now.
         self.policies = make_policies(self) if make_policies else None
         self.aggregations = strategy.training_aggregations(self)
+        self._queue = (backend.repeated(self._queue_pass) if make_policies and strategy.repeats
+                       else lambda epoch, places: self._queue_pass(epoch))
 
     # -- passes ------------------------------------------------------------------------------------
     def _forward(self, aggregations, context: PassContext):
@@ -114,8 +116,12 @@ class Engine:
 
         Returns this rank's sum of the losses of train nodes.
         """
-        context = PassContext(self.seed, epoch, True)
         self.memory.use_training()
+        return float(self._queue(epoch, self.memory.places))    # until here the host ran ahead
+
+    def _queue_pass(self, epoch: int):
+        """The same without waiting for a device."""
+        context = PassContext(self.seed, epoch, True)
         self._forward(self.aggregations.forward, context)
         self.parameters.zero_grad()
         logits = self.model.logits
@@ -124,7 +130,7 @@ class Engine:
         loss = self.labels.loss(self.backend, logits.value, logits.grad, slice(0, n_rows))
         self._zero(logits.grad[n_rows:self.aggregations.n_needed(len(self.model.hops))])
         self._backward(context)
-        return float(loss)           # read last: until here the host ran ahead of the device
+        return loss
 
     def evaluate(self, embeddings: bool = False):
         """Exact logits of the local rows with the current parameters, on the backend.

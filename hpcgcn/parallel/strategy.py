@@ -28,6 +28,9 @@ class Strategy:
     # Do its aggregations ask in every pass where rows are? Then training and evaluation have plans
     # of their own, in the same memory.
     moves_rows = False
+    # Does a training pass queue the same operations on the same arrays in every epoch, and wait
+    # for no other rank?
+    repeats = False
     metric_columns: tuple[str, ...] = ()     # of metrics.csv, beyond those of every run
 
     def __init__(self, runtime, config):

@@ -63,8 +63,12 @@ def open_backend(strategy):
     rank_here, ranks_here = local_rank(comm)
     threads = config.threads or default_threads(ranks_here)
     with collective_errors(comm):
+        if config.cuda_graphs and not strategy.repeats:
+            raise ConfigError("cuda_graphs is for one rank: with more, an epoch waits for messages "
+                              "in between, which cannot be recorded")
         backend, note = make_backend(strategy.backend_name, config.dtype, threads, rank_here,
-                                     config.mpi, config.transport)
+                                     config.mpi, config.transport, config.cuda_graphs,
+                                     config.precision)
     alike = comm.Split(BACKENDS.index(backend.name), comm.rank)     # a strategy may mix backends
     with collective_errors(comm):
         backend.check_ranks(alike, comm.rank)

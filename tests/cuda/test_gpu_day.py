@@ -123,11 +123,12 @@ def test_the_whole_day_on_the_stand_in(stand_in, tmp_path):
             assert state == "skipped" and "compute-sanitizer is not on the path" in reason
         else:
             assert state == "done", (title, reason)
-    assert code == 0 and len(states) == 13
+    assert code == 0 and len(states) == 14
     tables = {outcome["title"]: outcome["found"]["tables"] for outcome in outcomes}
     ways = tables["messages: staged, CUDA-aware, NCCL"][0]["rows"]
     assert [row[0] for row in ways[:3]] == ["staged", "cuda-aware", "nccl"]
     assert all(float(row[1]) > 0 and float(row[3]) < 1e-5 for row in ways[:3])
+    assert len(tables["an epoch as a CUDA graph"][0]["rows"]) == 2
     assert [row[0] for row in tables["scaling over the GPUs of this node"][0]["rows"]] == ["1", "2"]
     tags = Tags()
     tags.feed(text)

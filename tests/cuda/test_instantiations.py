@@ -93,6 +93,12 @@ def rows(device):
             if dtype is not np.float32:
                 device.same("convert", (numbers(3, width), np.zeros((3, width), dtype)))
                 device.same("convert", (stored, np.zeros((4, width), np.float32)))
+    for dtype, first in product((np.float32, np.float16, np.uint16), (4, 3)):
+        x = numbers(ROWS, 16).view(np.uint16)[:, :16] if dtype is np.uint16 \
+            else numbers(ROWS, 16).astype(dtype)
+        there, out = device.put(np.ascontiguousarray(x)), device.put(np.zeros((ROWS, 8), dtype))
+        device.backend.copy(there[:, first:first + 8], out)
+        np.testing.assert_array_equal(device.backend.to_host(out), x[:, first:first + 8])
     for width in (8, 7):
         device.same("pack_columns", (numbers(ROWS, width), index, columns,
                                      np.zeros((4, 3), np.float32)))

@@ -59,6 +59,13 @@ def test_rows_are_read_in_vectors(kind, load):
     assert re.search(load, ptx) and re.search(r"st\.global\.v4\.f32", ptx)
 
 
+def test_what_is_used_once_in_a_while_leaves_the_cache_first():
+    """Indices and sums pass the caches by; rows of x do not."""
+    ptx = resources.compile_module("spmm.cu", ("spmm_short<float, 4, 32>",), 80)[1].ptx
+    assert re.search(r"ld\.global\.cs\.[su]32", ptx) and re.search(r"st\.global\.cs\.v4\.f32", ptx)
+    assert re.search(r"ld\.global(\.nc)?\.v4\.f32", ptx) and "ld.global.cs.v4" not in ptx
+
+
 def test_code_that_must_not_be_fused_is_not():
     ptx = resources.compile_module("quantise.cu", ("dequantise<4, true>",), 80)[1].ptx
     assert "mul.rn.f32" in ptx and "add.rn.f32" in ptx and "fma.rn.f32" not in ptx

@@ -117,6 +117,40 @@ def test_tiles_are_narrow_where_x_then_stays_in_the_cache():
     assert lanes_of(16, 4, 4 * 10_000_000, cache) == 4
 
 
+@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.parametrize("storage", [np.float32, np.float16])
+@pytest.mark.parametrize("width", [9, 41, 47, 133])
+def test_rows_that_are_no_vectors_are_gathered_as_vectors(backend, width, storage, accumulate):
+    """From a copy with a longer pitch, if they are gathered often; nothing past the width is
+    written."""
+    degrees = np.array([0, 3, 16, 17, 40, 1200] * 3)
+    indptr = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
+    indices = np.random.default_rng(0).integers(0, 50, indptr[-1]).astype(np.int32)
+    x, expected = numbers(50, width).astype(storage), numbers(18, width, seed=1)
+    whole = backend.from_host(np.concatenate([expected, np.full((1, width), 7, np.float32)]))
+    ORACLE.spmm(ORACLE.csr(indptr, indices, 50), x, expected, accumulate=accumulate)
+    launched, launch = [], backend.launch
+    backend.launch = lambda name, *rest, **more: (launched.append(name.partition("<")[0]),
+                                                  launch(name, *rest, **more))
+    backend.spmm(backend.csr(indptr, indices, 50), backend.from_host(x), whole[:18],
+                 accumulate=accumulate)
+    got = backend.to_host(whole)
+    np.testing.assert_allclose(got[:18], expected, rtol=1e-3, atol=1e-3)
+    assert (got[18] == 7).all()
+    assert launched == ["copy_columns", "spmm_short", "spmm_long", "spmm_combine"]
+
+
+def test_rows_that_are_gathered_once_are_not_copied(backend):
+    indptr, indices = np.arange(51, dtype=np.int64), np.arange(50, dtype=np.int32)
+    launched, launch = [], backend.launch
+    backend.launch = lambda name, *rest, **more: (launched.append(name),
+                                                  launch(name, *rest, **more))
+    out = backend.zeros((50, 41))
+    backend.spmm(backend.csr(indptr, indices, 50), backend.from_host(numbers(50, 41)), out)
+    assert launched == ["spmm_short<float, 1, 32>"]
+    np.testing.assert_array_equal(backend.to_host(out), numbers(50, 41))
+
+
 @pytest.mark.parametrize("width", [128, 72])
 def test_narrow_tiles_give_the_same_product(backend, order, width):
     """Rows of every kind, with a cache that holds 32 columns of x and not more."""

@@ -46,14 +46,16 @@ def pairs(stand_in):
                 ("copy_to_host_async", "copy_from_host_async", "copy_from_device_async",
                  "memset_async")),
                (stand_in.cuda.Stream, cupy.cuda.Stream,
-                ("__init__", "use", "synchronize", "record", "wait_event")),
+                ("__init__", "use", "synchronize", "record", "wait_event", "begin_capture",
+                 "end_capture", "is_capturing")),
+               (stand_in.cuda.Graph, cupy.cuda.Graph, ("launch",)),
                (stand_in.cuda.Event, cupy.cuda.Event, ("__init__", "record", "synchronize")),
                (stand_in.arrays.MemoryPool, cupy.cuda.MemoryPool, ("used_bytes", "total_bytes")),
                (stand_in.RawModule, cupy.RawModule, ("get_function",)),
                (stand_in, cupy, ("asarray", "empty", "zeros", "get_default_memory_pool")),
                (stand_in.cuda, cupy.cuda, ("alloc_pinned_memory", "Device")),
                (stand_in.runtime, cupy.cuda.runtime,
-                ("getDeviceCount", "free", "getDeviceProperties", "memGetInfo", "memcpy2DAsync")),
+                ("getDeviceCount", "free", "getDeviceProperties", "memGetInfo")),
                (stand_in.nvrtc, nvrtc,
                 ("createProgram", "addNameExpression", "compileProgram", "getPTX", "getCUBIN",
                  "getLoweredName", "getProgramLog", "destroyProgram", "getVersion",
@@ -83,8 +85,9 @@ def test_every_symbol_of_cupy_in_the_backend_is_one_of_these(stand_in):
     """A new call of `cupy.` or `runtime.` gets a line here, and so a checked signature."""
     known = {name for name, _, _ in pairs(stand_in)} | {
         "cuda", "runtime", "ndarray", "RawModule", "Stream", "Event", "memory", "__version__",
-        "OutOfMemoryError", "CUDARuntimeError", "memcpyDeviceToDevice", "nvrtc", "nccl",
-        "cublas", "gemm"}                                # gemm: test_device.py
+        "OutOfMemoryError", "CUDARuntimeError", "nvrtc", "nccl",
+        "streamCaptureModeThreadLocal",
+        "cublas", "gemm", "get_cublas_handle", "cublas_calls"}           # gemm: test_device.py
     used = set()
     for path in BACKEND.glob("cuda*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -93,4 +96,42 @@ def test_every_symbol_of_cupy_in_the_backend_is_one_of_these(stand_in):
                 if re.fullmatch(r"(self\.)?_?(cupy|runtime)\.[\w.]+", text):
                     used |= set(text.split(".")) - {"self", "cupy", "_cupy"}
     assert used <= known, used - known
-    assert {"memcpy2DAsync", "alloc_pinned_memory", "getDeviceProperties"} <= used
+    assert {"alloc_pinned_memory", "getDeviceProperties"} <= used
+
+
+# -- bindings that do not load here, because their libraries are not there -----------------------
+
+def bound(library: str) -> dict[str, list[str]]:
+    """The signatures that a compiled module of CuPy tells in its docstrings: name -> arguments."""
+    folder = Path(nvrtc.__file__).parent
+    data = b"\n".join(path.read_bytes() for path in folder.glob(f"{library}.*.so"))
+    found = {}
+    for line in re.findall(rb"[\x20-\x7e]{6,}", data):
+        match = re.fullmatch(r"([\w.]+)\((.*?)\)(?: -> \w+)?", line.decode())
+        if match:
+            parts = [p for p in match.group(2).split(", ") if p and p != "self"]
+            found[match.group(1)] = [re.sub(r"=.*", "", part) for part in parts]
+    return found
+
+
+def names(parts: list[str]) -> list[str]:
+    return [part.split()[-1] for part in parts]
+
+
+def test_calls_of_nccl_are_those_of_cupys_bindings(stand_in):
+    theirs, nccl = bound("nccl"), stand_in.nccl
+    for name in ("get_version", "get_unique_id", "groupStart", "groupEnd"):
+        assert arguments(getattr(nccl, name), name) == names(theirs[name]), name
+    for name in ("send", "recv"):
+        mine = arguments(getattr(nccl.NcclCommunicator, name), name)
+        assert mine == names(theirs[f"NcclCommunicator.{name}"]), name
+    made = theirs["NcclCommunicator"]
+    assert arguments(nccl.NcclCommunicator.__init__, "")[:3] == names(made)[:3]
+    assert made[1].startswith("bytes ") and isinstance(nccl.get_unique_id(), bytes)
+
+
+def test_calls_of_cublas_are_those_of_cupys_bindings(stand_in):
+    theirs = bound("cublas")
+    for name in ("gemmEx", "setPointerMode"):
+        assert arguments(getattr(stand_in.cublas_calls, name), name) == names(theirs[name]), name
+    assert callable(cupy.cuda.get_cublas_handle)

@@ -12,7 +12,7 @@ import hashlib
 import socket
 from types import SimpleNamespace
 
-from . import arrays, modules, nccl, nvrtc, settings, streams
+from . import arrays, capture, cublas, modules, nccl, nvrtc, settings, streams
 from .arrays import asarray, empty, ndarray, zeros
 from .modules import RawModule
 
@@ -33,7 +33,7 @@ class Device:
 
 def _properties(device: int) -> dict:
     uuid = hashlib.sha256(f"{socket.gethostname()} {device}".encode()).digest()[:16]
-    architecture = settings.architecture() or 70
+    architecture = settings.architecture() or 80
     return {"name": b"stand-in (no GPU: kernels run on the CPU)", "uuid": uuid,
             "major": architecture // 10, "minor": architecture % 10,
             "totalGlobalMem": settings.memory_limit(), "l2CacheSize": 40 << 20}
@@ -49,13 +49,14 @@ runtime = SimpleNamespace(
     getDeviceProperties=_properties,
     memGetInfo=lambda: (settings.memory_limit() - arrays.POOL.used_bytes(),
                         settings.memory_limit()),
-    memcpy2DAsync=arrays.memcpy2DAsync,
-    memcpyDeviceToDevice=arrays.MEMCPY_DEVICE_TO_DEVICE,
+    streamCaptureModeThreadLocal=capture.MODE_THREAD_LOCAL,
 )
-cublas = SimpleNamespace(gemm=arrays.gemm)
-cuda = SimpleNamespace(Device=Device, Event=streams.Event, Stream=streams.Stream, runtime=runtime,
+cuda = SimpleNamespace(Device=Device, Event=streams.Event, Graph=capture.Graph,
+                       Stream=streams.Stream, runtime=runtime,
                        alloc_pinned_memory=arrays.alloc_pinned_memory,
+                       get_cublas_handle=lambda: cublas.HANDLE,
                        memory=SimpleNamespace(OutOfMemoryError=arrays.OutOfMemoryError))
+cublas_calls = cublas
 
-__all__ = ["RawModule", "asarray", "cublas", "cuda", "empty", "get_default_memory_pool", "modules",
-           "nccl", "ndarray", "nvrtc", "zeros"]
+__all__ = ["RawModule", "asarray", "cublas", "cublas_calls", "cuda", "empty",
+           "get_default_memory_pool", "modules", "nccl", "ndarray", "nvrtc", "zeros"]

@@ -7,12 +7,11 @@ import weakref
 
 import numpy as np
 
-from . import settings, streams
+from . import capture, settings, streams
 
 _LIBC = ctypes.CDLL(None)
 _LIBC.free.argtypes = [ctypes.c_void_p]
 ALIGNMENT = 256
-MEMCPY_DEVICE_TO_DEVICE = 3
 
 
 class OutOfMemoryError(MemoryError):
@@ -34,6 +33,7 @@ class MemoryPool:
 
     def allocate(self, nbytes: int) -> np.ndarray:
         """Fresh bytes, filled with ones: a float32 read before it is written is NaN."""
+        capture.refuse_while_recording("an allocation")
         if self._used + nbytes > settings.memory_limit():
             raise OutOfMemoryError(f"out of memory allocating {nbytes} bytes (allocated so far: "
                                    f"{self._used} bytes)")
@@ -57,7 +57,7 @@ class MemoryPool:
 
     def holding(self, address: int, nbytes: int):
         """The memory in which these bytes lie; an error if they lie in none."""
-        for start, (size, memory) in self._live.items():
+        for start, (size, memory) in list(self._live.items()):     # some may be freed meanwhile
             if start <= address and address + nbytes <= start + size:
                 return memory()
         raise ValueError(f"{nbytes} bytes at {address:#x} are not in device memory")
@@ -137,6 +137,7 @@ class ndarray:                           # CuPy's name
     def set(self, arr, stream=None):
         """A copy from pageable memory. It may read its source when it runs, not before: a source
         that is gone by then is an error, one that has changed gives what it is then."""
+        capture.refuse_while_recording("a copy from pageable memory")
         if not isinstance(arr, np.ndarray):
             raise TypeError(f"set() wants a NumPy array, not {type(arr).__name__}")
         if arr.shape != self.shape or arr.dtype != self.dtype:
@@ -154,6 +155,7 @@ class ndarray:                           # CuPy's name
         out = np.empty(self.shape, self.dtype) if out is None else out
         if out.shape != self.shape or out.dtype != self.dtype:
             raise ValueError(f"get() of {self.dtype} {self.shape} into {out.dtype} {out.shape}")
+        capture.refuse_while_recording("a copy to pageable memory")
         view, stream = self._view, stream or streams.get_current_stream()
         streams.enqueue(lambda: np.copyto(out, view), stream)
         if blocking:
@@ -199,46 +201,8 @@ def asarray(a):
     return array
 
 
-def memcpy2DAsync(dst, dpitch, src, spitch, width, height, kind, stream):
-    """`height` rows of `width` bytes between two places of device memory, rows a pitch apart."""
-    if kind != MEMCPY_DEVICE_TO_DEVICE:
-        raise ValueError("the stand-in copies rows within the device only")
-    if width > min(dpitch, spitch):
-        raise ValueError(f"rows of {width} bytes do not fit pitches of {dpitch} and {spitch}")
-    memory = [POOL.holding(start, pitch * (height - 1) + width)
-              for start, pitch in ((dst, dpitch), (src, spitch))]
-
-    def run(_keep=memory):
-        for row in range(height):
-            ctypes.memmove(dst + row * dpitch, src + row * spitch, width)
-
-    streams.enqueue(run, streams.Stream._with_ptr(stream))
-
-
 def alloc_pinned_memory(size: int) -> memoryview:
     """Host memory that asynchronous copies read and write when they run, not before."""
     raw = np.zeros(size + 64, np.uint8)
     start = -raw.ctypes.data % 64
     return raw[start:start + size].data
-
-
-def gemm(transa, transb, a, b, out=None, alpha=1.0, beta=0.0):
-    """cupy.cublas.gemm: out = alpha * op(a) @ op(b) + beta * out, float32, in the current
-    stream."""
-    for array in (a, b, out):
-        if not isinstance(array, ndarray) or array.dtype != np.float32 or array.ndim != 2:
-            raise TypeError("gemm wants two-dimensional float32 device arrays")
-        if not array.flags.c_contiguous:
-            raise ValueError("gemm of a strided array would copy")
-    left = a._view.T if transa == "T" else a._view
-    right = b._view.T if transb == "T" else b._view
-    target = out._view
-    if left.shape[1] != right.shape[0] or target.shape != (left.shape[0], right.shape[1]):
-        raise ValueError(f"gemm of {left.shape} by {right.shape} into {target.shape}")
-
-    def run():
-        product = np.float32(alpha) * (left @ right)
-        target[...] = product if beta == 0 else product + np.float32(beta) * target
-
-    streams.enqueue(run)
-    return out

@@ -8,13 +8,15 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import sys
+import weakref
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-from . import arrays, settings, streams
+from . import arrays, capture, settings, streams
 
+TAKES_COLUMNS = ("copy_columns", "_host_copy_columns", "_Z12copy_columns")  # with their pitches
 MAX_THREADS, MAX_GRID, MAX_SHARED = 1024, (2 ** 31 - 1, 65535, 65535), 49152
 
 
@@ -51,8 +53,9 @@ class RawKernel:
     def __call__(self, grid, block, args, *, shared_mem=0):
         grid, block = self._dimensions(grid), self._dimensions(block)
         self._check_limits(grid, block, shared_mem)
-        storage, keep = self._pack(args)
-        streams.enqueue(lambda: self._run(grid, block, shared_mem, storage, keep))
+        storage, given = self._pack(args)
+        keep: list = list(map(_Recorded, given)) if capture.recording() else given
+        streams.enqueue(lambda: self._run(grid, block, shared_mem, storage, extents(keep)))
 
     @staticmethod
     def _dimensions(size) -> tuple[int, int, int]:
@@ -97,7 +100,7 @@ class RawKernel:
                 ctypes.memmove(ctypes.addressof(storage) + 8 * position, raw, len(raw))
         return storage, keep
 
-    def _run(self, grid, block, shared_mem, storage, keep):
+    def _run(self, grid, block, shared_mem, storage, extents):
         RawKernel._launches += 1
         first = ctypes.addressof(storage)
         addresses = (ctypes.c_void_p * len(storage))(*(first + 8 * k for k in range(len(storage))))
@@ -106,6 +109,36 @@ class RawKernel:
                                                settings.order(), RawKernel._launches)
         if error:
             raise LaunchError(f"{self.name}: {error.decode()}")
+
+
+class _Recorded:
+    """An array that a graph refers to and does not keep."""
+
+    def __init__(self, array):
+        self.place = _place(array)
+        self._memory = weakref.ref(arrays.POOL.holding(*self.place)) if self.place[1] else None
+
+    @property
+    def there(self) -> bool:
+        return self._memory is None or self._memory() is not None
+
+
+def _place(array) -> tuple[int, int]:
+    """Address and bytes, with what lies between rows that are a pitch apart."""
+    if not isinstance(array, arrays.ndarray):
+        return 0, 0
+    if array.flags.c_contiguous or not array.size:
+        return array.data.ptr, array.nbytes
+    return array.data.ptr, array.strides[0] * (len(array) - 1) + array.shape[1] * array.itemsize
+
+
+def extents(arguments) -> list[tuple[int, int]]:
+    """Address and bytes of the arrays of a launch, which must still be there."""
+    if not all(argument.there for argument in arguments if isinstance(argument, _Recorded)):
+        raise LaunchError("a graph uses device memory that has been freed")
+    places = (argument.place if isinstance(argument, _Recorded) else _place(argument)
+              for argument in arguments)
+    return [place for place in places if place[1]]
 
 
 class PtxKernel(RawKernel):
@@ -127,10 +160,8 @@ class PtxKernel(RawKernel):
         given = argument.dtype.str[1:] if isinstance(argument, np.generic) else ""
         return given.replace("i", "u") == code
 
-    def _run(self, grid, block, shared_mem, storage, keep):
+    def _run(self, grid, block, shared_mem, storage, extents):
         RawKernel._launches += 1
-        extents = [(array.data.ptr, array.nbytes) for array in keep
-                   if isinstance(array, arrays.ndarray)]
         try:
             _ptx().run(self._kernel, grid, block, shared_mem, bytes(storage), extents)
         except _ptx().PTXError as error:
@@ -161,7 +192,7 @@ def _pointer(argument, code: str, where: str) -> int:
     element, _, vector = code[1:].partition("x")
     if code[0] == "*" and argument.dtype.str[1:] != element:
         raise LaunchError(f"{where} is an array of {argument.dtype}")
-    if not argument.flags.c_contiguous:
+    if not argument.flags.c_contiguous and not where.startswith(TAKES_COLUMNS):
         raise LaunchError(f"{where} is a strided array")
     if vector and (argument.shape[-1] != int(vector) or argument.data.ptr % 16):
         raise LaunchError(f"{where} is not an aligned array of {vector} elements a row")

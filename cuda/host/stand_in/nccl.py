@@ -21,8 +21,8 @@ def get_version() -> int:
     return 22703                                 # 2.27.3
 
 
-def get_unique_id() -> tuple:
-    return tuple(np.random.default_rng().integers(0, 127, 128).tolist())
+def get_unique_id() -> bytes:
+    return np.random.default_rng().bytes(128)
 
 
 def groupStart():
@@ -56,11 +56,11 @@ def _run(calls):
 class NcclCommunicator:
     """Over a duplicate of MPI's world, so that nobody else's messages are taken for its own."""
 
-    def __init__(self, ndev: int, commId: tuple, rank: int):
+    def __init__(self, ndev: int, commId: bytes, rank: int):
         from mpi4py import MPI
         world = MPI.COMM_WORLD if ndev == MPI.COMM_WORLD.size else MPI.COMM_SELF
         if (ndev, rank) != (world.size, world.rank) or len(commId) != 128:
-            raise ValueError(f"rank {rank} of {ndev} with an id of {len(commId)} numbers")
+            raise ValueError(f"rank {rank} of {ndev} with an id of {len(commId)} bytes")
         self._comm = world.Dup()
 
     def send(self, sendbuf: int, count: int, datatype: int, peer: int, stream: int):

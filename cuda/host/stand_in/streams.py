@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from . import settings
+from . import capture, settings
+from .capture import CaptureError
 
 
 class _Ticket:
@@ -20,6 +21,7 @@ class _Ticket:
 
     def __init__(self, stream: Stream):
         self.stream, self.done, self.asked = stream, False, False
+        self.capture = None              # the recording that it belongs to
 
 
 class Stream:
@@ -37,6 +39,7 @@ class Stream:
         self._queue: deque = deque()
         self._number = len(Stream._all)
         self._outer = []
+        self._capture = None             # the recording that it takes part in
         Stream._all.append(self)
 
     @property
@@ -60,22 +63,50 @@ class Stream:
         Stream._current[:] = self._outer.pop()
 
     def synchronize(self):
+        capture.refuse_while_recording("a synchronisation")
         while self._queue:
             self._step()
 
     def record(self, event=None):
         event = event or Event()
         event._ticket = _Ticket(self)
-        self._push(event._ticket)
+        if self._capture:
+            self._capture.event(self, event._ticket)
+        else:
+            self._push(event._ticket)
         return event
 
     def wait_event(self, event):
-        # CUDA: waiting for an event that was never recorded is no wait
-        if event._ticket is not None:
-            self._push(("wait", event._ticket))
+        ticket = event._ticket
+        theirs = ticket.capture if ticket else None
+        joins = theirs if theirs and not theirs.over else None
+        recorder = self._capture or joins
+        if recorder:
+            recorder.wait(self, ticket)
+        elif theirs:
+            raise CaptureError("an event that was recorded in a graph has nothing to wait for")
+        elif ticket is not None:         # waiting for an event that was never recorded is no wait
+            self._push(("wait", ticket))
+
+    def begin_capture(self, mode=None):
+        if mode not in (capture.MODE_GLOBAL, capture.MODE_THREAD_LOCAL):
+            raise ValueError("the stand-in records in the strict modes only")
+        capture.refuse_while_recording("begin_capture")
+        self._capture = capture.Capture(self)
+
+    def end_capture(self):
+        if self._capture is None or self._capture.origin is not self:
+            raise CaptureError("end_capture of a stream that did not begin one")
+        return self._capture.end()
+
+    def is_capturing(self) -> bool:
+        return self._capture is not None
 
     # -- the queue ---------------------------------------------------------------------------------
     def _push(self, operation):
+        if self._capture:
+            self._capture.add(self, operation)
+            return
         self._queue.append(operation)
         eager = settings.schedule()
         if eager != "lazy":
@@ -119,6 +150,7 @@ class Event:
         it done.
         """
         ticket = self._ticket
+        self._refuse_recorded("a question to an event of a recording")
         if ticket is None or ticket.done:
             return True
         if ticket.asked:
@@ -130,8 +162,14 @@ class Event:
         (stream or get_current_stream()).record(self)
 
     def synchronize(self):
+        self._refuse_recorded("a wait for an event of a recording")
         if self._ticket is not None:
             self._ticket.stream._run_until(self._ticket)
+
+    def _refuse_recorded(self, what: str):
+        capture.refuse_while_recording(what)
+        if self._ticket is not None and self._ticket.capture:
+            raise CaptureError(what)
 
 
 def get_current_stream() -> Stream:

@@ -46,7 +46,7 @@ class Settings(SettingsGroup):
              "smoothing is for halo rows: it would blur a rank's own columns"),
             (has_budget(config), "byte_budget counts halo rows, and transposes have none; set "
                                   "the rate"),
-            (config.precision != "fp32",
+            (config.precision == "bf16",
              "precision = 'bf16' is for parallel = 'partition'; codec = 'bf16' halves the "
              "transposes"),
             (config.blocking and self.feature_blocks != 1,

@@ -74,7 +74,7 @@ class Settings(SettingsGroup):
             (has_budget(config), "byte_budget counts halo rows; set the rate"),
             (self.history == "none" and without_effect,
              f"history = 'none' waits for what is read: {', '.join(without_effect)} has no effect"),
-            (config.precision != "fp32",
+            (config.precision == "bf16",
              "precision = 'bf16' is for parallel = 'partition'; codec = 'bf16' halves messages"),
             (config.blocking, "blocking is for parallel = 'partition'")))
 

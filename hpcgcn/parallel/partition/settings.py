@@ -39,7 +39,7 @@ class Settings(SettingsGroup):
             raise ConfigError("halo = 'cover' does not go with codec = 'nodes': it leaves out rows "
                               "at random, and a partial sum cannot leave out one of its rows; "
                               "write halo = 'rows'")
-        if config.precision != "fp32" and attends(config):
+        if config.precision == "bf16" and attends(config):
             raise ConfigError(f"precision = '{config.precision}' does not go with model = "
                               f"'{config.model}': attention reads rows in fp32; leave it out")
 
@@ -66,5 +66,5 @@ def halo_kind(config) -> str:
     """
     if attends(config):
         return "rows"
-    unfit = "nodes" in codec_families(config) or config.precision != "fp32"
+    unfit = "nodes" in codec_families(config) or config.precision == "bf16"
     return "rows" if config.halo == "auto" and unfit else config.halo

@@ -13,6 +13,7 @@ class SingleStrategy(Strategy):
     """Every hop is one sparse product."""
 
     moves_rows = True
+    repeats = True
 
     def __init__(self, runtime, config):
         super().__init__(runtime, config)
