@@ -52,9 +52,9 @@ class Engine:
         # Training's exchanges depend on the hops' widths and the number of halo rows: known only
         # now.
         self.policies = make_policies(self) if make_policies else None
-        self.aggregations = strategy.training_aggregations(self)
         self._queue = (backend.repeated(self._queue_pass) if make_policies and strategy.repeats
                        else lambda epoch, places: self._queue_pass(epoch))
+        self.aggregations = strategy.training_aggregations(self)
 
     # -- passes ------------------------------------------------------------------------------------
     def _forward(self, aggregations, context: PassContext):

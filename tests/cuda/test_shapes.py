@@ -4,7 +4,7 @@ the same bits twice."""
 import numpy as np
 import pytest
 
-from hpcgcn.backend import cuda, cuda_sparse
+from hpcgcn.backend import cuda_rows, cuda_sparse
 from hpcgcn.backend.reference import ReferenceBackend
 
 ORACLE = ReferenceBackend(np.float32)
@@ -77,7 +77,7 @@ def test_matrices_over_the_same_arrays_share_them_on_the_device(backend):
 
 
 def test_more_rows_than_parts(backend, order, monkeypatch):
-    monkeypatch.setattr(cuda, "MAX_PARTS", 3)
+    monkeypatch.setattr(cuda_rows, "MAX_PARTS", 3)
     x = numbers(1000, 20)
     out = backend.zeros((20,))
     backend.column_sum_add(backend.from_host(x), out)
