@@ -220,6 +220,8 @@ class MachineSettings(SettingsGroup):
             raise ConfigError("precision = 'tf32' needs backend = 'cuda' (or 'reference')")
         if self.precision != "fp32" and self.dtype == "float64":
             raise ConfigError(f"precision = '{self.precision}' does not go with dtype = 'float64'")
+        if self.cuda_graphs and config.trace != "none":
+            raise ConfigError("cuda_graphs does not go with trace: a replayed epoch is one launch")
         if self.cuda_graphs and self.backend != "cuda":
             raise ConfigError("cuda_graphs needs backend = 'cuda'")
         if self.cuda_graphs and config.norm == "batch":

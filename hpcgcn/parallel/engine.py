@@ -30,7 +30,6 @@ class Engine:
         self.parameters, self.seed = parameters, strategy.config.seed
         # Weight gradients after the messages: others wait for these, nobody for them.
         self.overlaps = not strategy.config.blocking
-        self.add_up = strategy.runtime.sum_in_place
         depth = (model_depth(shape, sparse=isinstance(part.features, SparseRows),
                              precomputed=precompute) if make_policies else EVALUATED)
         self.local = strategy.local_graph(part, shape.self_loops, depth)
@@ -64,7 +63,7 @@ class Engine:
                     else self.aggregations.blocks)
         for k in range(hops + 1):
             complete = self.marks.forward(k, complete)
-            for rows in model.forward(k, complete, context, self.add_up):
+            for rows in model.forward(k, complete, context, self.strategy.runtime.sum_in_place):
                 if k < hops:
                     aggregations[k].push(rows, context)
             if k < hops:
@@ -95,7 +94,8 @@ class Engine:
 
     def _backward_block(self, number: int, blocks, context: PassContext):
         blocks = self.marks.backward(number, blocks)
-        for rows in self.model.backward(number, blocks, context, self.add_up):
+        add_up = self.strategy.runtime.sum_in_place
+        for rows in self.model.backward(number, blocks, context, add_up):
             if not self.overlaps:
                 self._weight_gradients(number, rows, context)
             self._push_gradient(number, rows, context)
