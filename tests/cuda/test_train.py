@@ -67,6 +67,23 @@ def test_the_command_trains_as_on_the_cpu(stand_in, graph, tmp_path, flags, env)
     assert "no GPU is used" in summary.read_text()  # nobody takes this run for one on a GPU
 
 
+def test_rows_that_are_passed_on_within_hosts(stand_in, graph, tmp_path):
+    """Two hosts of two ranks, coded between them and whole within."""
+    losses = {}
+    for backend in ("auto", "cuda"):
+        launch(4, [sys.executable, "-m", "hpcgcn", "train", graph.with_name("graph.h5"),
+                   "--backend", backend, "--output", tmp_path / backend, "--epochs", "4",
+                   "--hidden", "16", "--quiet", "--method", "sylvie-a", "--stale-error", "inf",
+                   "--partition-method", "random", "--once-per-host", "--ranks-per-host", "2"],
+               env=STAND_IN, timeout=200).check()
+        metrics, = (tmp_path / backend).rglob("metrics.csv")
+        rows = list(csv.DictReader(metrics.open()))
+        assert int(rows[-1]["bytes_forward_within_host_1"]) > 0
+        losses[backend] = [float(row["loss"]) for row in rows]
+    assert losses["cuda"][0] == pytest.approx(losses["auto"][0], rel=1e-6)
+    assert losses["cuda"] == pytest.approx(losses["auto"], rel=1e-3)     # a code may flip
+
+
 def test_no_cuda_aware_mpi_is_a_clear_error(stand_in, graph, tmp_path):
     done = launch(2, [sys.executable, "-m", "hpcgcn", "train", graph, "--backend", "cuda", "--mpi",
                       "cuda-aware", "--output", tmp_path], env=STAND_IN)

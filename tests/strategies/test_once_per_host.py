@@ -43,6 +43,7 @@ CODED = {"sylvie-a": {"method": "sylvie-a"}, "adaptive": {"codec": "adaptive", "
          "varco": {"method": "varco"}, "bf16": {"codec": "bf16", "halo": "cover"},
          "stored": {"precision": "bf16"},
          "feedback": {"codec": "4bit", "error_feedback": True},
+         "nodes": {"method": "bns", "rate": "2"},
          "moved": {"codec": "8bit", "residual": True, "change_threshold": 0.05}}
 
 
@@ -169,7 +170,6 @@ def test_bytes_between_hosts_are_those_of_an_independent_count(tmp_path):
 
 @pytest.mark.parametrize("settings, reason", [
     ({"parallel": "hosts"}, "crosses once per host anyway"), ({"method": "mixgcn"}, "'features'"),
-    ({"method": "bns"}, "draws other rows"),
     ({"transport": "nccl", "backend": "cuda"}, "same order")])
 def test_what_it_does_not_go_with_is_refused(settings, reason):
     with pytest.raises(ConfigError, match=reason):

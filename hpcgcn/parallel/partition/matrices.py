@@ -83,9 +83,10 @@ class HaloMatrices:
     # -- what is drawn -----------------------------------------------------------------------------
     def of_draw(self, exchange: HaloExchange, epoch: int) -> tuple[Any, Any]:
         """(outer, its transpose) without the rows that an epoch leaves out: nothing is multiplied
-        with zeros. Those of all rows if none is left out, or if it is open which will be used."""
+        with zeros. Those of all rows if none is left out, if it is open which will be used, or if
+        others drew them and passed them on."""
         policy = exchange.policy
-        if not policy.codec.leaves_out or policy.staleness:
+        if not policy.codec.leaves_out or policy.staleness or self.plan.passes:
             return self.outer, self.outer_t
         rate, draw = policy.rate.rate(epoch), Draw(exchange.compressor.seed, epoch, 0)
         if self._of_draw[0] != (epoch, rate, policy.codec.name):

@@ -52,8 +52,6 @@ def refuse_once_per_host(config):
         raise message(f"parallel = '{config.parallel}': it is for parts of which each rank has one"
                       + ("; there every column of a row crosses once per host anyway"
                          if config.parallel == "hosts" else ""))
-    if "nodes" in codec_families(config):
-        raise message("codec = 'nodes', which draws other rows for each rank that reads them")
     if config.transport == "nccl":
         raise message("transport = 'nccl', in which all ranks send in the same order; use "
                       "transport = 'mpi'")
