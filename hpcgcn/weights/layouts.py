@@ -21,8 +21,9 @@ LAYERS = {(framework, name): names for name, kind in MODELS.items()
           for framework, names in kind.weight_names.items()}
 _LIST = {"pyg": "convs", "dgl": "layers"}
 LINEAR = {"weight": ("weight", True), "bias": ("bias", False)}
-# Vectors by head, which PyG keeps with an axis in front.
+# Vectors by head: ours, and theirs, which have an axis in front.
 BY_HEAD = ("att_src", "att_dst")
+THEIRS_BY_HEAD = (*BY_HEAD, "attn_l", "attn_r")
 NORM = {"gamma": ("weight", False), "beta": ("bias", False)}
 # Of a BatchNorm: how many batches it has seen, which is no weight, and the variance.
 BATCH_COUNT = "num_batches_tracked"
@@ -54,6 +55,11 @@ def _their_name(framework: str, shape: Shape, name: str) -> tuple[str, bool]:
     return f"{_LIST[framework]}.{number}.{theirs}", turned
 
 
+def biases_by_head(framework: str, model: str) -> bool:
+    """Has the last layer a bias for each head, of which the user takes the mean with the heads?"""
+    return framework == "dgl" and MODELS[model].attends
+
+
 def to_theirs(framework: str, shape: Shape,
               parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Our parameters under their names and in their layout."""
@@ -61,11 +67,14 @@ def to_theirs(framework: str, shape: Shape,
                                             np.float32)
                for ours, (theirs, turned) in their_names(framework, shape).items()}
     if framework != "hpcgcn":
-        tensors = {name: value[None] if name.endswith(BY_HEAD)
+        tensors = {name: value[None] if name.endswith(THEIRS_BY_HEAD)
                    else value ** 2 if name.endswith(RUNNING_VARIANCE) else value
                    for name, value in tensors.items()}
         tensors |= {name.removesuffix(RUNNING_VARIANCE) + BATCH_COUNT: np.zeros((), np.int64)
                     for name in tensors if name.endswith(RUNNING_VARIANCE)}
+    if biases_by_head(framework, shape.model):
+        name = f"{_LIST[framework]}.{shape.layers - 1}.bias"
+        tensors[name] = np.tile(tensors[name], shape.output_heads)
     for name in MODELS[shape.model].zero_weights.get(framework, ()):
         tensors.update({f"{_LIST[framework]}.{k}.{name}": np.zeros(shape.hidden, np.float32)
                         for k in range(shape.layers)})

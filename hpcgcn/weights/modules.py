@@ -9,11 +9,20 @@ import numpy as np
 
 from hpcgcn.errors import FileError
 from hpcgcn.nn.parameters import LARGEST_PARAMETER, are_usable
-from hpcgcn.weights.layouts import BATCH_NORM, BY_HEAD, LAYERS, LINEAR, NORM, RUNNING_VARIANCE
+from hpcgcn.weights.layouts import (
+    BATCH_NORM,
+    BY_HEAD,
+    LAYERS,
+    LINEAR,
+    NORM,
+    RUNNING_VARIANCE,
+    THEIRS_BY_HEAD,
+)
 
 # Longest first: what of a name belongs to the layer.
 _SUFFIXES = ("fc_neigh.weight", "fc_self.weight", "fc_self.bias", "lin_l.weight", "lin_l.bias",
-             "lin_r.weight", "lin.weight", *BY_HEAD, "running_mean", RUNNING_VARIANCE,
+             "lin_r.weight", "lin.weight", "fc.weight", *THEIRS_BY_HEAD, "running_mean",
+             RUNNING_VARIANCE,
              "weight1", "weight2", "weight", "bias")
 # A name that only one kind of layer has, and which it is. A layer whose weight is called like a
 # linear layer's has none.
@@ -26,7 +35,7 @@ for _kind, _names in LAYERS.items():
         SIGNS.setdefault(_names["weight"][0], _kind)
 # Parts of layers that are not known here, but whose weights would pass for plain ones.
 _OTHERS = re.compile(r"lin_(rel|root|out|key|query|value|skip|src|dst|edge|beta|self|neigh|f|s)|"
-                     r"fc_pool|lstm|rnn|gru|nn|apply_func|att(?!_src$|_dst$)\w*")
+                     r"fc_pool|lstm|rnn|gru|nn|apply_func|att(?!_src$|_dst$|n_l$|n_r$)\w*")
 _BATCH_NORM = re.compile(r"bns?\d*|batch_?norms?\d*|BatchNorm\w*")
 KNOWN = "GCNConv, GraphConv, SAGEConv, GCN2Conv, GATConv, Linear, LayerNorm and BatchNorm"
 
@@ -48,7 +57,7 @@ def checked(where: str, name: str, tensor: np.ndarray) -> np.ndarray:
     if tensor.dtype.kind != "f":
         raise FileError(f"{where}: the tensor {name!r} holds {tensor.dtype}; expected finite "
                         "numbers")
-    if name.endswith(BY_HEAD) and tensor.ndim == 3 and len(tensor) == 1:
+    if name.endswith(THEIRS_BY_HEAD) and tensor.ndim == 3 and len(tensor) == 1:
         tensor = tensor[0]
     if tensor.ndim not in (1, 2):
         raise FileError(f"{where}: the tensor {name!r} has the shape {tensor.shape}; expected "
@@ -108,6 +117,8 @@ def _split(where: str, name: str, tensors: dict, root: str) -> tuple[str, str]:
     module = name.removesuffix(suffix).rstrip(".")
     if suffix == "lin.weight" and _is_linear(module, tensors, root):
         return f"{module}.lin".lstrip("."), "weight"
+    if suffix == "fc.weight" and f"{module}.attn_l".lstrip(".") not in tensors:
+        return f"{module}.fc".lstrip("."), "weight"          # a plain linear layer
     return module, suffix
 
 

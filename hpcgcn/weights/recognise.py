@@ -16,7 +16,7 @@ import numpy as np
 
 from hpcgcn.errors import FileError
 from hpcgcn.nn.models import MODELS, Shape, models_where, parameter_specs
-from hpcgcn.weights.layouts import BATCH_COUNT, BATCH_NORM, LAYERS, LINEAR
+from hpcgcn.weights.layouts import BATCH_COUNT, BATCH_NORM, LAYERS, LINEAR, biases_by_head
 from hpcgcn.weights.modules import (
     checked,
     is_norm,
@@ -144,7 +144,7 @@ def _list_of(module: str) -> str | None:
 def _input_width(parts: dict) -> int:
     """Numbers per node that a graph layer takes."""
     weight = next((parts[name] for name in ("lin.weight", "lin_l.weight", "fc_neigh.weight",
-                                            "weight") if name in parts), None)
+                                            "fc.weight", "weight") if name in parts), None)
     if weight is None or weight.ndim != 2:
         return -1                        # refused later, with a better message
     return weight.shape[0] if "weight" in parts else weight.shape[1]
@@ -166,6 +166,9 @@ def _stack(where: str, framework: str, model: str, modules: dict, noted: int | N
         if "att_src" in arrays and number == len(layers):
             n_biases = arrays["att_src"].shape[1]        # of the mean of the heads
         arrays.setdefault("bias", np.zeros(n_biases, np.float32))
+        if (biases_by_head(framework, model) and number == len(layers)
+                and len(arrays["bias"]) == arrays["att_src"].size):
+            arrays["bias"] = arrays["bias"].reshape(arrays["att_src"].shape).mean(axis=0)
         widths.append(arrays["weight"].shape)
         parameters.update({f"conv{number}.{part}": value for part, value in arrays.items()})
     _check_chain(where, layers, widths)

@@ -1,4 +1,4 @@
-"""Weights of PyG's GATConv in and out: logits on 1 and 3 ranks, and files that are refused."""
+"""Weights of the GATConv of PyG and of DGL in and out: logits on 1 and 3 ranks, and refusals."""
 
 import sys
 
@@ -9,8 +9,10 @@ from test_weights import assert_close, graph, graph_file, predicted, pyg_logits 
 
 from hpcgcn.cli import main
 from hpcgcn.errors import FileError
+from hpcgcn.graph.csr import row_numbers
 from hpcgcn.nn.models import Shape, parameter_specs
 from hpcgcn.weights.files import read_weights, write_weights
+from hpcgcn.weights.modules import sort_modules
 
 pytestmark = [pytest.mark.one_machine, pytest.mark.mpi_skip]
 FEATURES, CLASSES, HEADS, COLUMNS = 5, 3, 4, 2
@@ -73,7 +75,55 @@ def test_a_model_trained_here_gives_its_logits_in_pyg(graph, graph_file, tmp_pat
         assert_close(predicted(tmp_path / "p.h5"), pyg_logits(model, graph))
 
 
-@pytest.mark.parametrize("framework", ["pyg", "hpcgcn"])
+@pytest.mark.parametrize("output_heads", [1, 2])
+def test_dgl_layers_give_the_same_logits(output_heads, graph, graph_file, tmp_path):  # noqa: F811
+    """Their biases by head, too: the user takes the mean of the last layer's heads."""
+    dgl = pytest.importorskip("dgl", reason="DGL is not installed")
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    from safetensors.torch import load_file, save_file
+    widths = [FEATURES, *[HEADS * COLUMNS] * 2]
+    stack = torch.nn.Module()
+    stack.layers = torch.nn.ModuleList(
+        [dgl.nn.GATConv(width, COLUMNS, HEADS) for width in widths[:-1]]
+        + [dgl.nn.GATConv(widths[-1], CLASSES, output_heads)])
+    torch.manual_seed(0)
+    for value in stack.parameters():
+        torch.nn.init.normal_(value, std=0.5)
+    edges = [torch.from_numpy(np.array(ends, np.int64))
+             for ends in (graph.indices, row_numbers(graph.indptr))]
+    made = dgl.add_self_loop(dgl.graph(tuple(edges), num_nodes=graph.n_nodes))
+
+    def logits():
+        x = torch.from_numpy(graph.features)
+        with torch.no_grad():
+            for layer in stack.layers[:-1]:
+                x = layer(made, x).flatten(1).relu()
+            return stack.layers[-1](made, x).mean(1).numpy()
+
+    def ours(weights) -> np.ndarray:
+        assert main(["predict", "--weights", str(weights), str(graph_file), "--what", "logits",
+                     "-o", str(tmp_path / "p.h5"), "--overwrite"]) == 0
+        return predicted(tmp_path / "p.h5")
+
+    wanted = logits()
+    save_file(stack.state_dict(), tmp_path / "w.safetensors")
+    assert_close(ours(tmp_path / "w.safetensors"), wanted)
+    # Ours there: what was read is written under their names, and loads strictly.
+    found, _ = read_weights(tmp_path / "w.safetensors")
+    write_weights(tmp_path / "again.safetensors", "dgl", found.shape, found.parameters)
+    stack.load_state_dict(load_file(tmp_path / "again.safetensors"), strict=True)
+    assert_close(logits(), wanted)
+
+
+def test_a_linear_layer_called_fc_is_one():
+    parts = {"convs.0.lin.weight": (8, 5), "convs.0.att_src": (1, 4, 2),
+             "convs.0.att_dst": (1, 4, 2), "convs.0.bias": (8,), "fc.weight": (3, 8)}
+    modules = sort_modules("w", {name: np.zeros(shape, np.float32)
+                                 for name, shape in parts.items()})
+    assert set(modules) == {"convs.0", "fc"} and set(modules["fc"]) == {"weight"}
+
+
+@pytest.mark.parametrize("framework", ["pyg", "dgl", "hpcgcn"])
 @pytest.mark.parametrize("layers, norm", [(1, False), (2, True), (3, False)])
 def test_there_and_back(framework, layers, norm, tmp_path):
     shape = Shape("gat", 5, 3, layers, 8 if layers > 1 else 1, norm=norm,

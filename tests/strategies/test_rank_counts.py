@@ -7,11 +7,13 @@ than storing it in 16 bits did. So no run may be further from the control than t
 fp32; and in the first epoch, where about one row in 10,000 is rounded differently, much closer.
 """
 
+import numpy as np
 import pytest
 from many_runs import job, run_many
 from same_losses import assert_same_losses, distance
 from small_graphs import small_graph
 
+from hpcgcn.exchange.presets import PRESETS
 from hpcgcn.graph.generate import generate_sbm
 from hpcgcn.graph.store import write_graph
 
@@ -35,10 +37,10 @@ STRANGE = {"precise": {"backend": "reference", "dtype": "float64"}, "sparse": {}
 
 
 def strange_models(name: str, n_ranks: int) -> list[str]:
-    """Which models are tried with a strange setting: all on one rank, on several two that change
-    with their number."""
+    """Which models are tried with a strange setting: all on one rank and with edge weights, else on
+    several two that change with their number."""
     known = MODELS[:2] if name == "linear-end" else MODELS
-    return list(known) if n_ranks == 1 else [known[(n_ranks + k) % len(known)]
+    return list(known) if n_ranks == 1 or name == "weighted" else [known[(n_ranks + k) % len(known)]
                                              for k in (0, len(known) // 2)]
 
 
@@ -112,6 +114,14 @@ def test_losses_are_those_of_one_rank(n_ranks, sources, alone, tmp_path):
                 float(control["rows"][-1]["test"]), abs=0.03), label
     assert sum(int(run["rows"][-1]["bytes_sent"]) > 0
                for run in found.values()) == len(found), "nothing was exchanged"
+
+
+def test_every_preset_trains_on_weighted_edges(sources, tmp_path):
+    jobs = [job(f"{model}.{name}", sources["weighted"], model=model, epochs=3, layers=4,
+                method=name) for model in ("gcn", "sage", "gcnii") for name in PRESETS]
+    for label, run in run_many(3, jobs, tmp_path).items():
+        assert "losses" in run, f"{label}: {run}"
+        assert np.isfinite(run["losses"]).all(), f"{label}: {run['losses']}"
 
 
 def test_one_rank_with_the_partition_strategy_is_the_single_strategy(sources, alone, tmp_path):

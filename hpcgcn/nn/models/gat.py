@@ -19,7 +19,9 @@ class GAT(Architecture):
     attends = True
     options = ("norm", "batch_norm", "heads", "output_heads", "attention_dropout")
     weight_names = {"pyg": {"weight": ("lin.weight", True), "att_src": ("att_src", False),
-                            "att_dst": ("att_dst", False), "bias": ("bias", False)}}
+                            "att_dst": ("att_dst", False), "bias": ("bias", False)},
+                    "dgl": {"weight": ("fc.weight", True), "att_src": ("attn_l", False),
+                            "att_dst": ("attn_r", False), "bias": ("bias", False)}}
 
     def check(self):
         super().check()
