@@ -13,6 +13,7 @@ import numpy as np
 
 from hpcgcn.errors import GraphError
 from hpcgcn.files.datasets import PIECE_BYTES, pieces
+from hpcgcn.graph import csr
 from hpcgcn.graph.csr import row_blocks, row_numbers
 from hpcgcn.graph.data import TEST, TRAIN, Graph, Part, SparseRows
 from hpcgcn.graph.relations import MOST_UNUSED_CLASSES, MOST_UNUSED_COLUMNS
@@ -21,7 +22,10 @@ from hpcgcn.graph.relations import MOST_UNUSED_CLASSES, MOST_UNUSED_COLUMNS
 # are compared in single precision.
 LARGEST_FEATURE = np.float32(1e30)
 _MOST_SHOWN = 5
-_INDPTR_ROWS = PIECE_BYTES // 8
+# Ranks check what they load beside what they have loaded: blocks are small.
+_CHECKED_BYTES = PIECE_BYTES // 16
+_INDPTR_ROWS = _CHECKED_BYTES // 8
+_CHECKED_EDGES = 1 << 17
 _CACHED_EDGES = 1 << 14          # whose hashes stay in the cache of a core
 
 
@@ -56,7 +60,7 @@ def indptr_problems(indptr, n_entries: int, name: str) -> Iterator[str]:
     if indptr[0] != 0 or indptr[-1] != n_entries:
         yield (f"{name} runs from {indptr[0]} to {indptr[-1]}, not from 0 to the number of "
                f"entries ({n_entries})")
-    for rows in pieces(len(indptr) - 1, 8):
+    for rows in _blocks(len(indptr) - 1, 8):
         block_indptr = indptr[rows.start:rows.stop + 1]
         falls = np.flatnonzero(block_indptr[1:] < block_indptr[:-1])     # differences may overflow
         if len(falls):
@@ -98,7 +102,7 @@ def edge_problems(indptr, indices, n_nodes: int, first_row: int = 0, symmetric: 
 
 def weight_problems(weights) -> Iterator[str]:
     """Weights of edges that are no numbers, negative, or too large to be summed."""
-    for part in pieces(0 if weights is None else len(weights), 4):
+    for part in _blocks(0 if weights is None else len(weights), 4):
         wrong = np.flatnonzero(~((weights[part] >= 0) & (weights[part] <= LARGEST_FEATURE)))
         if len(wrong):
             yield (f"the edge weight {weights[part.start + int(wrong[0])]} of entry "
@@ -113,7 +117,7 @@ def feature_problems(features) -> Iterator[str]:
     if isinstance(features, SparseRows):
         yield from _sparse_feature_problems(features)
         return
-    for rows in pieces(features.shape[0], features.shape[1] * 4):
+    for rows in _blocks(features.shape[0], features.shape[1] * 4):
         bad = np.flatnonzero(~(np.abs(features[rows]) <= LARGEST_FEATURE).all(axis=1))
         if len(bad):
             yield (f"features of node {rows.start + bad[0]} hold NaN or infinity, or more than "
@@ -125,7 +129,7 @@ def label_problems(labels, n_classes: int) -> Iterator[str]:
     """Labels outside the classes."""
     multilabel = labels.ndim == 2
     lowest, highest = (0, 1) if multilabel else (-1, n_classes - 1)
-    for rows in pieces(labels.shape[0], 4 * (labels.shape[1] if multilabel else 1)):
+    for rows in _blocks(labels.shape[0], 4 * (labels.shape[1] if multilabel else 1)):
         block = labels[rows]
         if block.size and (block.min() < lowest or block.max() > highest):
             row = int(np.argwhere((block < lowest) | (block > highest))[0][0])
@@ -137,7 +141,7 @@ def label_problems(labels, n_classes: int) -> Iterator[str]:
 def split_problems(split, labels, number: int = 0, need_train: bool = False) -> Iterator[str]:
     """Unknown codes, nodes used without a label, and no node to train on."""
     n_train = 0
-    for rows in pieces(len(split), 8):
+    for rows in _blocks(len(split), 8):
         codes = split[rows]
         if codes.size and codes.max() > TEST:
             yield (f"split {number} has the code {codes.max()}; known are 0 unused, 1 train, 2 "
@@ -156,7 +160,7 @@ def name_problems(names) -> Iterator[str]:
     """Ids of nodes that are no text."""
     if names is None or names.dtype.kind != "S":
         return
-    for rows in pieces(len(names), names.dtype.itemsize):
+    for rows in _blocks(len(names), names.dtype.itemsize):
         try:
             np.char.decode(names[rows], "utf-8")
         except UnicodeDecodeError:
@@ -179,7 +183,7 @@ def extra_problems(extra: dict) -> Iterator[str]:
 def permutation_problems(ids, n_nodes: int, name: str = "original_ids") -> Iterator[str]:
     """Ids that are not those of all nodes, each once."""
     seen = np.zeros(n_nodes, bool)
-    for rows in pieces(len(ids), 8):
+    for rows in _blocks(len(ids), 8):
         block = ids[rows]
         seen[block[(block >= 0) & (block < n_nodes)]] = True
     if len(ids) != n_nodes or not seen.all():
@@ -203,14 +207,22 @@ def part_balance(part: Part) -> np.ndarray:
     The first tells whether original_ids are a permutation, the second whether undirected edges are
     there both ways.
     """
-    own = np.arange(part.offsets[part.rank], part.offsets[part.rank + 1])
     edges = 0
     if not part.directed:
         for block in _edge_blocks(part.indptr, part.indices, int(part.offsets[part.rank]),
                                   part.edge_weights):
             edges += _one_way_balance(*block)
-    ids = int(_mixed(part.original_ids, part.original_ids).sum()) - int(_mixed(own, own).sum())
+    ids = 0
+    for rows in _blocks(part.n_owned, 8):
+        held, first = part.original_ids[rows], int(part.offsets[part.rank])
+        own = np.arange(first + rows.start, first + rows.stop)
+        ids += int(_mixed(held, held).sum()) - int(_mixed(own, own).sum())
     return np.array([ids % 2 ** 64, edges % 2 ** 64], np.uint64)
+
+
+def _blocks(n_rows: int, row_bytes: int) -> Iterator[slice]:
+    """Slices that cover n_rows rows, each of about _CHECKED_BYTES."""
+    return pieces(n_rows, row_bytes * (PIECE_BYTES // _CHECKED_BYTES))
 
 
 def _shape_problems(graph: Graph) -> Iterator[str]:
@@ -252,7 +264,7 @@ def _sparse_feature_problems(features: SparseRows) -> Iterator[str]:
     problems = list(indptr_problems(features.indptr, len(features.indices),
                                     "indptr of the sparse features"))
     yield from problems
-    for part in pieces(0 if problems else len(features.indices), 4):
+    for part in _blocks(0 if problems else len(features.indices), 4):
         columns = features.indices[part]
         if columns.min() < 0 or columns.max() >= features.n_columns:
             yield ("sparse features have the column "
@@ -271,7 +283,7 @@ def _edge_blocks(indptr, indices, first_row: int, weights=None) -> Iterator[tupl
     does not."""
     for start in range(0, len(indptr) - 1, _INDPTR_ROWS):
         read_indptr = indptr[start:start + _INDPTR_ROWS + 1]
-        for block in row_blocks(read_indptr):
+        for block in row_blocks(read_indptr, min(_CHECKED_EDGES, csr.BLOCK_EDGES)):
             own = read_indptr[block.start:block.stop + 1]
             entries = slice(int(own[0]), int(own[-1]))
             yield (row_numbers(own, first_row + start + block.start), indices[entries],

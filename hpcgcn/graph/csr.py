@@ -22,11 +22,12 @@ def invert(order: np.ndarray) -> np.ndarray:
     return inverse
 
 
-def row_blocks(indptr: np.ndarray) -> Iterator[slice]:
-    """Consecutive slices of rows with at most BLOCK_EDGES entries each (or one longer row)."""
+def row_blocks(indptr: np.ndarray, most: int | None = None) -> Iterator[slice]:
+    """Consecutive slices of rows with at most so many entries each (or one longer row);
+    BLOCK_EDGES if that is not said."""
     start, n_rows = 0, len(indptr) - 1
     while start < n_rows:
-        stop = int(np.searchsorted(indptr, indptr[start] + BLOCK_EDGES, side="right")) - 1
+        stop = int(np.searchsorted(indptr, indptr[start] + (most or BLOCK_EDGES), side="right")) - 1
         stop = min(max(stop, start + 1), n_rows)
         yield slice(start, stop)
         start = stop

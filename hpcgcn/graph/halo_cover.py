@@ -11,6 +11,8 @@ import numpy as np
 from hpcgcn.graph.cover import minimum_cover
 from hpcgcn.graph.traffic import cut_edges
 
+REMOTE_BLOCK = 1 << 18     # entries that are looked at at once
+
 
 def halo_cover(indptr: np.ndarray, indices: np.ndarray, assignment: np.ndarray,
                order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -54,12 +56,24 @@ def stored_cover(file, offsets: np.ndarray, part: int, indices: np.ndarray) -> n
     if first[0] != 0 or first[-1] != len(file["halo_cover"]) or (np.diff(first) < 0).any():
         raise ValueError("halo_offsets must rise from 0 to the number of halo rows "
                          f"({len(file['halo_cover'])})")
-    remote = (indices < offsets[part]) | (indices >= offsets[part + 1])
-    n_halo, cover = len(np.unique(indices[remote])), file["halo_cover"][first[part]:first[part + 1]]
+    n_halo = len(distinct_remote(indices, int(offsets[part]), int(offsets[part + 1])))
+    cover = file["halo_cover"][first[part]:first[part + 1]]
     if len(cover) != n_halo or (cover > 1).any():
         raise ValueError(f"halo_cover must have 0 or 1 for each of the {n_halo} halo rows of part "
                          f"{part}")
     return cover.astype(bool)
+
+
+def distinct_remote(indices: np.ndarray, start: int, stop: int) -> np.ndarray:
+    """The distinct numbers outside of start:stop, ascending, in little memory besides."""
+    distinct, new, n_new = indices[:0], [], 0
+    for at in range(0, len(indices), REMOTE_BLOCK):
+        block = indices[at:at + REMOTE_BLOCK]
+        new.append(np.unique(block[(block < start) | (block >= stop)]))
+        n_new += len(new[-1])
+        if n_new > max(REMOTE_BLOCK, len(distinct)):
+            distinct, new, n_new = np.unique(np.concatenate([distinct, *new])), [], 0
+    return np.unique(np.concatenate([distinct, *new])) if new else distinct
 
 
 def _of_part(source: np.ndarray, reader: np.ndarray, owner: np.ndarray,

@@ -122,7 +122,8 @@ def _rows_of(file, offsets: np.ndarray, rank: int, split_index: int, original_id
     _check_ends(file)
     indptr = file["indptr"][start:stop + 1]
     first, last = int(indptr[0]), int(indptr[-1])
-    return Part(offsets=offsets, rank=rank, indptr=indptr - first,
+    indptr -= first
+    return Part(offsets=offsets, rank=rank, indptr=indptr,
                 indices=file["indices"][first:last],
                 edge_weights=file["edge_weights"][first:last] if "edge_weights" in file else None,
                 features=read_feature_rows(lazy_features(file["features"]), start,
