@@ -1,7 +1,7 @@
 """Train with every preset on two backends and compare the losses; run on several ranks by
 test_train.py.
 
-    mpirun -n 2 python run_presets.py GRAPH.h5 staged|cuda-aware|nccl [PRESET ...]
+    mpirun -n 2 python run_presets.py GRAPH.h5 staged|cuda-aware|nccl [[MODEL:]PRESET ...]
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ from hpcgcn.parallel import make_strategy
 from hpcgcn.train.trainer import Trainer
 
 EPOCHS = 5
-METHODS = list(PRESETS)
+# Where another model takes other ways, its name is before the method's.
+METHODS = [*PRESETS, "gat:sylvie-a", "gat:gnnpipe"]
 
 
 def losses(comm, path: str, method: str, backend, **how) -> list[float]:
     """The loss of every epoch."""
-    config = make_config({"method": method, "layers": 3, "hidden": 16, "epochs": EPOCHS,
+    model, _, preset = method.rpartition(":")
+    how |= {"model": model, "heads": 2, "attention_dropout": 0.3} if model else {}
+    config = make_config({"method": preset, "layers": 3, "hidden": 16, "epochs": EPOCHS,
                           "backend": backend.name, "precompute": "no", "seed": 3, **how})
     with Runtime(comm) as runtime:
         strategy = make_strategy(runtime, config)
