@@ -76,7 +76,7 @@ def read_dense(table: Table, options: ReadOptions) -> NodeFacts:
         lines += [number for number, _ in rows]
         if identity is not None:
             ids += [row[identity] for _, row in rows]
-        blocks.append(float_block(table, rows, columns, headed))
+        blocks.append(float_block(table, rows, columns, headed, needed=True))
     if not lines:
         raise bad(table.path, table.first_line, "a header and no rows", "a row for every node")
     return NodeFacts(table.path, len(lines), ids if identity is not None else None, lines,

@@ -93,10 +93,11 @@ def _split_code(table: Table, number: int, word: str) -> int:
 
 
 def float_block(table: Table, rows: list, columns: list[int], may_skip: bool,
-                otherwise: str = "") -> np.ndarray:
+                otherwise: str = "", needed: bool = False) -> np.ndarray:
     """(n_rows, n_columns) float32 of some columns; true and false are 1 and 0.
 
-    otherwise: what the message about another cell says at its end.
+    otherwise: what the message about another cell says at its end. needed: the table is there for
+    its features, so that they cannot all be left out.
     """
     try:
         block = np.array([[float(row[column]) for column in columns] for _, row in rows],
@@ -111,7 +112,8 @@ def float_block(table: Table, rows: list, columns: list[int], may_skip: bool,
         name = table.first[column] if may_skip else str(column + 1)
         text = _text_columns(table, rows, columns) if may_skip else []
         raise bad(table.path, number, f"{row[column][:40]!r} in the column {name[:80]!r}",
-                  "a finite number, true or false" + _remedy(name, text, may_skip) + otherwise)
+                  "a finite number, true or false"
+                  + (_remedy(name, text, needed) if may_skip else "") + otherwise)
     return block.astype(np.float32)
 
 
@@ -121,17 +123,17 @@ def _text_columns(table: Table, rows: list, columns: list[int]) -> list[str]:
             if all(math.isnan(_as_float(row[column])) for _, row in rows)]
 
 
-def _remedy(name: str, text: list[str], may_skip: bool) -> str:
+def _remedy(name: str, text: list[str], needed: bool) -> str:
     """Which flag leaves out what cannot be a feature."""
-    if not may_skip:
-        return ""
     if len(text) < 2 or name not in text:
         return (f"; --skip-columns {shlex.quote(name)[:80]} leaves that column out, "
-                "--feature-columns none all of them")
+                + ("--feature-columns chooses some" if needed
+                   else "--feature-columns none all of them"))
     shown = ", ".join(other[:40] for other in text[:8]) + (" ..." if len(text) > 8 else "")
     flags = f"--skip-columns {shlex.quote(','.join(text))}" if len(",".join(text)) < 200 else ""
     return (f"; the columns {shown} hold text: {flags}{' leaves them out, ' if flags else ''}"
-            "--feature-columns none leaves out all columns")
+            + ("--feature-columns chooses others" if needed
+               else "--feature-columns none leaves out all columns"))
 
 
 def _as_float(cell: str) -> float:

@@ -238,6 +238,7 @@ def test_columns_of_text_are_named_with_the_flags_that_leave_them_out(tmp_path, 
     (tmp_path / "f.csv").write_text("id,x,bio\n" + "".join(f"{k},1,text {k}\n" for k in range(N)))
     message = refused(tmp_path, capsys, edges, "--features", tmp_path / "f.csv")
     assert "'bio'" in message and "--skip-columns bio" in message
+    assert "--feature-columns chooses" in message and "none" not in message
     assert imported(tmp_path, edges, "--features", tmp_path / "f.csv", "--skip-columns",
                     "bio").n_features == 1
 
