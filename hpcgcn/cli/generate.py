@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import time
 
 from hpcgcn.cli import numbers, text
 from hpcgcn.cli.output import add_overwrite, same_graph
+
+# Edges and features that are kept in memory, in numbers; of larger graphs they are in files first.
+IN_MEMORY = 100_000_000
 
 _KINDS = {
     "sbm": "degree-corrected stochastic block model: power-law degrees, blocks per class, "
@@ -27,23 +32,41 @@ def add_arguments(parser: argparse.ArgumentParser):
 def run(args: argparse.Namespace) -> int:
     """Run this command; returns the exit code."""
     from hpcgcn.files.replace import check_target
-    from hpcgcn.graph import generate
-    from hpcgcn.graph.store import validate_graph, write_graph
-
     began = time.perf_counter()
     settings = _settings(args)
     noted = {"kind": args.graph_kind, "fp16": args.fp16, **settings}
     replaces = same_graph(args.overwrite, noted)
     check_target(args.output, replaces)
-    graph = getattr(generate, f"generate_{args.graph_kind}")(**settings)
-    if args.fp16:
-        graph.features = graph.features.astype("float16")
-    validate_graph(graph)
-    write_graph(args.output, graph, command=text.command_line(), settings=noted, replaces=replaces)
+    with _folder(args) as folder:
+        graph = _write(args, settings | {"folder": folder}, noted, replaces)
     print(f"{args.output}: {graph.n_nodes:,} nodes, {graph.n_edges:,} directed edges (mean "
           f"degree {graph.n_edges / graph.n_nodes:.2f}), {graph.n_features} features, "
           f"{graph.n_classes} classes; {time.perf_counter() - began:.1f} s")
     return 0
+
+
+def _folder(args: argparse.Namespace):
+    """A folder beside the output for what a large graph does not keep in memory."""
+    from hpcgcn.files.tidy import temporary_folder
+    numbers_in_all = args.nodes * (args.degree * 2 + args.features)
+    if args.graph_kind == "grid" or numbers_in_all < IN_MEMORY:
+        return contextlib.nullcontext()
+    return temporary_folder(os.path.dirname(os.path.abspath(args.output)))
+
+
+def _write(args: argparse.Namespace, settings: dict, noted: dict, replaces):
+    """Make the graph and its file."""
+    from hpcgcn.files.atomic import explained
+    from hpcgcn.graph import generate
+    from hpcgcn.graph.store import validate_graph, write_graph
+
+    with explained(args.output):
+        graph = getattr(generate, f"generate_{args.graph_kind}")(**settings)
+    if args.fp16:
+        graph.features = graph.features.astype("float16")
+    validate_graph(graph)
+    write_graph(args.output, graph, command=text.command_line(), settings=noted, replaces=replaces)
+    return graph
 
 
 def _add_kind(parser: argparse.ArgumentParser, kind: str):

@@ -3,7 +3,8 @@ same graph."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from hpcgcn.graph.csr import (
     sort_distinct,
 )
 from hpcgcn.graph.data import TEST, TRAIN, VAL, Graph
+from hpcgcn.graph.spool import SpooledArray, SpooledEdges
 
 _CHUNK = 1 << 22           # edges drawn at once; part of what a seed means
 _ROUNDS = 40               # of drawing again what turned out to be duplicates
@@ -27,7 +29,8 @@ _TOLERANCE = 0.002         # of the edges that may be missing in the end
 def generate_sbm(n_nodes: int, degree: float, n_features: int, n_classes: int, seed: int,
                  homophily: float = 0.8, feature_noise: float = 1.2, power: float = 2.5,
                  train: float = 0.6, val: float = 0.2,
-                 label_noise: float = 0.05, communities: int = 1) -> Graph:
+                 label_noise: float = 0.05, communities: int = 1,
+                 folder: str | None = None) -> Graph:
     """A degree-corrected stochastic block model whose blocks belong to classes.
 
     degree: mean number of neighbours. homophily: share of the edges that stay within a block.
@@ -35,7 +38,8 @@ def generate_sbm(n_nodes: int, degree: float, n_features: int, n_classes: int, s
     of every feature around its class's mean, where the means are random unit vectors. label_noise:
     share of the nodes with the label of another class, which bounds the accuracy that can be
     reached. communities: blocks per class; more of them make a graph that partitions and orders
-    well, as real ones do.
+    well, as real ones do. folder: for edges and features on disk in place of memory; the graph is
+    the same.
     """
     _check_sizes(n_nodes, degree, n_features, n_classes, train, val)
     _check(0 <= homophily <= 1, f"homophily is {homophily}: it is a share, between 0 and 1")
@@ -48,19 +52,18 @@ def generate_sbm(n_nodes: int, degree: float, n_features: int, n_classes: int, s
     rng = np.random.default_rng(seed)
     blocks = rng.permutation(np.arange(n_nodes) % n_blocks).astype(np.int32)
     classes = blocks % n_classes
-    table = _BlockTable(blocks, n_blocks, _power_law_weights(rng, n_nodes, degree, power))
-    csr = _random_graph(n_nodes, degree,
-                        lambda n: table.draw(rng, n, homophily if n_blocks > 1 else 1.0))
+    csr = _block_graph(rng, blocks, n_blocks, degree, power, homophily, folder)
     graph = _finish(rng, csr, classes, n_features, n_classes, feature_noise, train, val,
                     f"sbm: homophily {homophily}, power {power}, feature noise {feature_noise}, "
-                    f"label noise {label_noise}, communities {communities}, seed {seed}")
+                    f"label noise {label_noise}, communities {communities}, seed {seed}", folder)
     graph.labels = _with_label_noise(rng, classes, n_classes, label_noise)
     return graph
 
 
 def generate_rmat(n_nodes: int, degree: float, n_features: int, n_classes: int, seed: int,
                   quadrants: tuple[float, float, float, float] = (0.57, 0.19, 0.19, 0.05),
-                  feature_noise: float = 1.2, train: float = 0.6, val: float = 0.2) -> Graph:
+                  feature_noise: float = 1.2, train: float = 0.6, val: float = 0.2,
+                  folder: str | None = None) -> Graph:
     """An R-MAT graph (recursive quadrants of the adjacency matrix), made undirected and with
     shuffled ids.
 
@@ -73,14 +76,16 @@ def generate_rmat(n_nodes: int, degree: float, n_features: int, n_classes: int, 
     rng = np.random.default_rng(seed)
     shuffled = rng.permutation(n_nodes)
     labels = (invert(shuffled) * n_classes // n_nodes).astype(np.int32)
-    csr = _random_graph(n_nodes, degree, lambda n: _draw_rmat(rng, n, n_nodes, quadrants, shuffled))
+    csr = _random_graph(n_nodes, degree,
+                        lambda n: _draw_rmat(rng, n, n_nodes, quadrants, shuffled), folder)
     return _finish(rng, csr, labels, n_features, n_classes, feature_noise, train,
                    val, f"rmat: quadrants {tuple(quadrants)}, feature noise {feature_noise}, "
-                        f"seed {seed}")
+                        f"seed {seed}", folder)
 
 
 def generate_grid(n_nodes: int, degree: int, n_features: int, n_classes: int, seed: int,
-                  feature_noise: float = 1.2, train: float = 0.6, val: float = 0.2) -> Graph:
+                  feature_noise: float = 1.2, train: float = 0.6, val: float = 0.2,
+                  folder: str | None = None) -> Graph:
     """A square grid with 4 or 8 neighbours per node (fewer at its rim), row by row; classes are
     bands of rows."""
     _check_sizes(n_nodes, 1, n_features, n_classes, train, val)
@@ -93,7 +98,17 @@ def generate_grid(n_nodes: int, degree: int, n_features: int, n_classes: int, se
     csr = csr_from_edges(n_nodes, sources, targets, undirected=True)
     labels = (ids * n_classes // n_nodes).astype(np.int32)
     return _finish(np.random.default_rng(seed), csr, labels, n_features, n_classes, feature_noise,
-                   train, val, f"grid: {width} wide, feature noise {feature_noise}, seed {seed}")
+                   train, val, f"grid: {width} wide, feature noise {feature_noise}, seed {seed}",
+                   folder)
+
+
+def _block_graph(rng, blocks: np.ndarray, n_blocks: int, degree: float, power: float,
+                 homophily: float, folder: str | None) -> tuple:
+    """The CSR of a block model."""
+    weights = _power_law_weights(rng, len(blocks), degree, power)
+    table = _BlockTable(blocks, n_blocks, weights)
+    return _random_graph(len(blocks), degree,
+                         lambda n: table.draw(rng, n, homophily if n_blocks > 1 else 1.0), folder)
 
 
 class _BlockTable:
@@ -144,32 +159,53 @@ def _draw_rmat(rng: np.random.Generator, n: int, n_nodes: int, quadrants, shuffl
     return shuffled[rows[within]], shuffled[columns[within]]
 
 
-def _random_graph(n_nodes: int, degree: float, draw: Callable) -> tuple[np.ndarray, np.ndarray]:
+def _random_graph(n_nodes: int, degree: float, draw: Callable, folder: str | None) -> tuple:
     """The CSR of about n_nodes * degree / 2 distinct undirected edges: duplicates are drawn
     again."""
     n_edges = int(round(n_nodes * degree / 2))
-    keys = np.empty(0, np.int64)
+    edges = _Edges(n_nodes) if folder is None else SpooledEdges(folder, n_nodes, n_edges)
     for _ in range(_ROUNDS):
-        missing = n_edges - len(keys)
+        missing = n_edges - len(edges)
         if missing <= n_edges * _TOLERANCE:
-            break
-        keys = sort_distinct(np.concatenate([keys, *_draw_keys(n_nodes, missing, draw)]))
-    else:
-        raise ConfigError(f"a mean degree of {degree:g} was not reached "
-                          f"({2 * len(keys) / n_nodes:.4g}): there are too few pairs among "
-                          f"{n_nodes} nodes with these settings; lower the degree, raise the "
-                          "nodes")
-    return csr_from_keys(n_nodes, np.concatenate([keys, reversed_keys(n_nodes, keys)]))
+            return edges.csr()
+        for keys in _draw_keys(n_nodes, missing, draw):
+            edges.add(keys)
+    raise ConfigError(f"a mean degree of {degree:g} was not reached "
+                      f"({2 * len(edges) / n_nodes:.4g}): there are too few pairs among "
+                      f"{n_nodes} nodes with these settings; lower the degree, raise the "
+                      "nodes")
 
 
-def _draw_keys(n_nodes: int, missing: int, draw: Callable) -> list[np.ndarray]:
+class _Edges:
+    """Distinct edges in memory, as keys with the smaller id first."""
+
+    def __init__(self, n_nodes: int):
+        self.n_nodes, self.keys = n_nodes, np.empty(0, np.int64)
+        self.added: list[np.ndarray] = []
+
+    def __len__(self) -> int:
+        """The number of distinct edges."""
+        if self.added:
+            self.keys = sort_distinct(np.concatenate([self.keys, *self.added]))
+            self.added = []
+        return len(self.keys)
+
+    def add(self, keys: np.ndarray):
+        """Add the keys of edges."""
+        self.added.append(keys)
+
+    def csr(self) -> tuple[np.ndarray, np.ndarray]:
+        """(indptr, indices) with every edge both ways."""
+        return csr_from_keys(self.n_nodes, np.concatenate(
+            [self.keys, reversed_keys(self.n_nodes, self.keys)]))
+
+
+def _draw_keys(n_nodes: int, missing: int, draw: Callable) -> Iterator[np.ndarray]:
     """Keys (smaller id first) of `missing` drawn edges, without those that are loops."""
-    drawn = []
     for start in range(0, missing, _CHUNK):
         first, second = draw(min(_CHUNK, missing - start))
         keys = edge_keys(n_nodes, np.minimum(first, second), np.maximum(first, second))
-        drawn.append(keys[first != second])
-    return drawn
+        yield keys[first != second]
 
 
 def _grid_edges(ids: np.ndarray, width: int, down: int,
@@ -182,27 +218,42 @@ def _grid_edges(ids: np.ndarray, width: int, down: int,
     return ids[there], targets[there]
 
 
-def _finish(rng, csr, labels, n_features, n_classes, feature_noise, train, val, source) -> Graph:
+def _finish(rng, csr, labels, n_features, n_classes, feature_noise, train, val, source,
+            folder: str | None = None) -> Graph:
     """Add features and a split."""
     _check(feature_noise >= 0, f"feature_noise is {feature_noise}: it must not be negative")
     indptr, indices = csr
     return Graph(indptr=indptr, indices=indices,
-                 features=_features(rng, labels, n_classes, n_features, feature_noise),
+                 features=_features(rng, labels, n_classes, n_features, feature_noise, folder),
                  labels=labels, split=_split(rng, len(labels), train, val)[None],
                  n_classes=n_classes, source="generated " + source)
 
 
-def _features(rng, labels, n_classes, n_features, noise) -> np.ndarray:
+def _features(rng, labels, n_classes, n_features, noise, folder: str | None):
     means = rng.standard_normal((n_classes, n_features))
     means = (means / np.linalg.norm(means, axis=1, keepdims=True)).astype(np.float32)
-    features = np.empty((len(labels), n_features), np.float32)
-    step = max(1, _CHUNK // n_features)
+    blocks = _feature_blocks(rng, labels, means, noise)
+    if folder is None:
+        features = np.empty((len(labels), n_features), np.float32)
+        for rows, block in blocks:
+            features[rows] = block
+        return features
+    spooled = SpooledArray(os.path.join(folder, "features"), (n_features,), np.float32)
+    for _, block in blocks:
+        spooled.append(block)
+    return spooled
+
+
+def _feature_blocks(rng, labels, means: np.ndarray,
+                    noise) -> Iterator[tuple[slice, np.ndarray]]:
+    """(rows, their features) of consecutive blocks."""
+    step = max(1, _CHUNK // means.shape[1])
     for start in range(0, len(labels), step):
-        block = features[start:start + step]
-        rng.standard_normal(dtype=np.float32, out=block)
+        rows = slice(start, min(start + step, len(labels)))
+        block = rng.standard_normal((rows.stop - start, means.shape[1]), np.float32)
         block *= np.float32(noise)
-        block += means[labels[start:start + step]]
-    return features
+        block += means[labels[rows]]
+        yield rows, block
 
 
 def _with_label_noise(rng, labels: np.ndarray, n_classes: int, share: float) -> np.ndarray:

@@ -1,14 +1,19 @@
 """Made graphs are what their settings say, and the same again for the same seed."""
 
+import os
+
 import numpy as np
 import pytest
 from graphs import assert_same
 
+from hpcgcn.cli import main
 from hpcgcn.errors import ConfigError
 from hpcgcn.graph.csr import row_numbers
 from hpcgcn.graph.data import TEST, TRAIN, VAL
 from hpcgcn.graph.generate import generate_grid, generate_rmat, generate_sbm
+from hpcgcn.graph.header import header
 from hpcgcn.graph.store import validate_graph
+from hpcgcn.info.verify import verify
 
 KINDS = {"sbm": (generate_sbm, 12), "rmat": (generate_rmat, 12), "grid": (generate_grid, 4)}
 
@@ -155,3 +160,16 @@ def test_settings_of_the_others():
         make("grid", degree=5)
     with pytest.raises(ConfigError, match="sum to 1"):
         make("rmat", quadrants=(0.5, 0.5, 0.5, 0.5))
+
+
+@pytest.mark.parametrize("kind", [["sbm", "--communities", "3"], ["rmat"], ["sbm", "--fp16"]])
+def test_a_graph_made_on_disk_is_that_of_memory(kind, tmp_path, monkeypatch):
+    """Also where most edges are drawn again, and a run holds few of them."""
+    words = ["generate", *kind, "--nodes", "400", "--degree", "40", "--features", "5"]
+    assert main([*words, "-o", str(tmp_path / "memory.h5")]) == 0
+    monkeypatch.setattr("hpcgcn.cli.generate.IN_MEMORY", 0)
+    monkeypatch.setattr("hpcgcn.graph.spool.RUN_KEYS", 700)
+    assert main([*words, "-o", str(tmp_path / "disk.h5")]) == 0
+    assert sorted(os.listdir(tmp_path)) == ["disk.h5", "memory.h5"]
+    checksums = {header(tmp_path / name)["checksum"] for name in ("disk.h5", "memory.h5")}
+    assert len(checksums) == 1 and verify(tmp_path / "disk.h5") == []

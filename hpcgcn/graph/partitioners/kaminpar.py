@@ -44,7 +44,8 @@ class KaMinPar(Partitioner):
         """What it would take; a directed graph is made undirected first, in memory."""
         n_edges = size.n_edges * (2 if size.directed else 1)
         symmetrised = 40.0 * n_edges if size.directed else 0.0
-        return Forecast(max(symmetrised, 14.0 * n_edges + 120.0 * size.n_nodes), 6e-7 * n_edges)
+        compressed = 20.0 * n_edges + 150.0 * size.n_nodes
+        return Forecast(max(symmetrised, compressed) + 6e7, 6e-7 * n_edges)
 
     def parts(self, task: Task) -> np.ndarray:
         """The part of every node."""

@@ -20,7 +20,7 @@ class Metis(Partitioner):
     def forecast(self, size: Size) -> Forecast:
         """What it would take; a directed graph is made undirected first."""
         n_edges = size.n_edges * (2 if size.directed else 1)
-        return Forecast(80.0 * n_edges + 100.0 * size.n_nodes, 8e-7 * n_edges)
+        return Forecast(110.0 * n_edges + 200.0 * size.n_nodes, 8e-7 * n_edges)
 
     def parts(self, task: Task) -> np.ndarray:
         """The part of every node."""
