@@ -11,8 +11,8 @@ from hpcgcn.parallel.strategy import Strategy
 from hpcgcn.train.plateau import PATIENCE, ChanceWatch, chance_loss, features_are_uneven, remedy
 
 
-def labels(host, split=None):
-    return SimpleNamespace(host=np.array(host),
+def labels(host, split=None, class_weights=None):
+    return SimpleNamespace(host=np.array(host), class_weights=class_weights,
                            split=np.ones(len(host), np.uint8) if split is None else np.array(split))
 
 
@@ -23,6 +23,11 @@ def test_chance_is_the_entropy_of_the_training_labels():
     assert chance_loss(MPI.COMM_SELF, labels([1, 1, 1]), 3) == 0
     assert chance_loss(MPI.COMM_SELF, labels([[0, 1, 1], [1, 1, 0]]),
                        3) == pytest.approx(2 * np.log(2))
+
+
+def test_classes_count_in_chance_by_their_weights():
+    weighted = labels([0, 0, 0, 1], class_weights=np.array([1.0, 3.0]))
+    assert chance_loss(MPI.COMM_SELF, weighted, 2) == pytest.approx(np.log(2))
 
 
 LOG_5 = np.log(5)
