@@ -61,7 +61,7 @@ def main() -> int:
             return _one_case(args, sound, folder, chosen)
         if args.repeat:
             return 1 if repeat.repeat(sound, folder, args.workers) else 0
-        cases = [(chosen[k % len(chosen)], k // len(chosen)) for k in range(args.n)]
+        cases = kinds.cases(chosen, args.n)
         table = tables.Table(chosen)
         for outcome in book.held:
             table.add(outcome)

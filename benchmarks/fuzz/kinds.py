@@ -3,6 +3,7 @@ them."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -20,17 +21,19 @@ class Kind:
     use: Callable[[str, str], None]
     shared: str = ""  # kinds that name the same sound files make them once
     change: Callable[..., str] = change_case  # (rng, folder, files) -> what was done
+    rounds: int = 1  # it takes part in one of so many rounds: 3 where a case takes long
 
 
 _TABLES = ("data/**/*",)
 KINDS = {
     "graph": Kind(sound_files.graphs, ("g.h5",), uses.graph),
     "partition": Kind(sound_files.partitions, ("g.h5",), uses.partition),
-    "checkpoint": Kind(sound_files.runs, ("run/checkpoints/*/*.h5",), uses.checkpoint, "runs"),
+    "checkpoint": Kind(sound_files.runs, ("run/checkpoints/*/*.h5",), uses.checkpoint, "runs",
+                       rounds=3),
     "checkpoint-bit": Kind(sound_files.runs, ("run/checkpoints/*/*.h5",), uses.checkpoint, "runs",
-                           flip_one_bit),
+                           flip_one_bit, rounds=3),
     "run": Kind(sound_files.runs, ("run/*.*", "run/*.*", "run/checkpoints/*/*"), uses.run_folder,
-                "runs"),
+                "runs", rounds=3),
     "predictions": Kind(sound_files.predictions, ("p.h5",), uses.predictions),
     "toml": Kind(sound_files.settings, ("run.toml",), uses.settings),
     "csv": Kind(sound_files.csv, _TABLES, uses.csv),
@@ -38,7 +41,7 @@ KINDS = {
                      uses.beside),
     "labels": Kind(sound_tables.labels, ("data/labels.*", "data/labels.*", "data/edges.*"),
                    uses.beside),
-    "parquet": Kind(sound_tables.parquet, ("data/*",), uses.beside),
+    "parquet": Kind(sound_tables.parquet, ("data/*",), uses.beside, rounds=3),
     "mtx": Kind(sound_files.mtx, _TABLES, uses.imported("mtx", "@data")),
     "npz": Kind(sound_files.npz, ("data.npz",), uses.imported("npz", "@data.npz")),
     "planetoid": Kind(sound_files.written_as("planetoid", "", "dense", "sparse"), _TABLES,
@@ -53,3 +56,10 @@ KINDS = {
     "safetensors": Kind(sound_files.safetensors, ("w.safetensors",), uses.weights("w.safetensors")),
     "pt": Kind(sound_files.torch_weights, ("w.pt",), uses.weights("w.pt")),
 }
+
+
+def cases(chosen: list[str], n: int) -> list[tuple[str, int]]:
+    """(kind, number) of n cases, in rounds over these kinds."""
+    in_turn = ((name, turn // KINDS[name].rounds) for turn in itertools.count() for name in chosen
+               if turn % KINDS[name].rounds == 0)
+    return list(itertools.islice(in_turn, n))

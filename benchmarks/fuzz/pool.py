@@ -18,6 +18,7 @@ from fuzz.cases import NOT_MADE, Outcome, run_case
 
 SECONDS = 10.0  # that a case may take, without the time for which a busy machine lets it wait
 MOST_SECONDS = 600.0  # with that time
+LOOK_SECONDS = 0.5  # between two looks at a case that takes long
 CASES_A_WORKER = 500  # after which a worker is replaced: what leaks stays small
 _FORK = multiprocessing.get_context("fork")
 
@@ -100,24 +101,20 @@ class Worker:
         if self.done >= CASES_A_WORKER:
             self.stop()
             self._start()
-        self.case, self.began, self.waited = case, time.monotonic(), self._seconds_waited()
-        self.deadline = self.began + SECONDS
+        self.case, self.began, self.waits = case, time.monotonic(), {}
+        self.waited_before = sandbox.seconds_waited(self.process.pid)
         self.pipe.send(case)
 
     def is_late(self) -> bool:
-        """Has its case taken too long? The time for which it waited for a core does not count."""
-        now = time.monotonic()
-        if now < self.deadline:
+        """Has its case taken too long? The time for which it waited for a core does not count:
+        asked often, it knows that of processes that have ended, too."""
+        elapsed = time.monotonic() - self.began
+        if elapsed < LOOK_SECONDS:
             return False
-        left = SECONDS - (now - self.began) + self._seconds_waited() - self.waited
-        if left > 0 and now - self.began < MOST_SECONDS:
-            self.deadline = now + max(left, 0.1)
-            return False
-        return True
-
-    def _seconds_waited(self) -> float:
-        """For which its process and those that it started were ready, but others had the cores."""
-        return sum(map(sandbox.seconds_waited, sandbox.tree(self.process.pid)))
+        for process in sandbox.tree(self.process.pid):
+            self.waits[process] = sandbox.seconds_waited(process)
+        waited = sum(self.waits.values()) - self.waited_before
+        return elapsed - waited > SECONDS or elapsed > MOST_SECONDS
 
     def finish(self) -> Outcome:
         """The outcome of its case, which has ended one way or the other."""
@@ -200,7 +197,5 @@ def run_cases(
 
 def _ended(busy: list[Worker]) -> list[Worker]:
     """Workers whose case is done, or too late."""
-    now = time.monotonic()
-    ready = wait([worker.pipe for worker in busy],
-                 max(0.0, min(worker.deadline for worker in busy) - now))
+    ready = wait([worker.pipe for worker in busy], LOOK_SECONDS)
     return [worker for worker in busy if worker.pipe in ready or worker.is_late()]
