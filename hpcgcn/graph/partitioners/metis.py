@@ -65,6 +65,12 @@ def metis_parts(indptr: np.ndarray, indices: np.ndarray, n_parts: int, objective
     # Recursive bisection, which pymetis prefers for few parts, knows no volume objective.
     kind = pymetis.ObjType.VOL if objective == "volume" else pymetis.ObjType.CUT
     options = pymetis.Options(objtype=int(kind), seed=int(seed) % 2 ** 31)
-    division = pymetis.part_graph(n_parts, pymetis.CSRAdjacency(indptr, indices), vweights=weights,
-                                  eweights=edge_weights, recursive=False, options=options)
+    try:
+        division = pymetis.part_graph(n_parts, pymetis.CSRAdjacency(indptr, indices),
+                                      vweights=weights, eweights=edge_weights, recursive=False,
+                                      options=options)
+    except RuntimeError:
+        # METIS takes SIGTERM as an error of its own while it works.
+        raise GraphError("METIS ended without a result: it failed, or this process was told to end "
+                         "(SIGTERM); the method 'block' does without it") from None
     return np.asarray(division.vertex_part).astype(np.int32)
