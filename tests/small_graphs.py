@@ -9,6 +9,8 @@ import numpy as np
 from hpcgcn.config import make_config
 from hpcgcn.graph.csr import csr_from_edges, row_numbers
 from hpcgcn.graph.data import TRAIN, UNUSED, Graph, Part, SparseRows
+from hpcgcn.graph.generate import generate_sbm
+from hpcgcn.graph.store import write_graph
 
 
 def small_graph(n_nodes=31, n_edges=70, n_features=6, n_classes=4, *, directed=False, sparse=False,
@@ -29,6 +31,18 @@ def small_graph(n_nodes=31, n_edges=70, n_features=6, n_classes=4, *, directed=F
     return Graph(indptr, indices, sparse_rows(rng, features) if sparse else features, labels,
                  split[None], n_classes, directed,
                  edge_weights=edge_weights(indptr, indices, directed, seed) if weighted else None)
+
+
+def graph_files(folder, **others) -> dict:
+    """Paths of a plain, a directed and a sparse graph, for jobs, and of others by their changes."""
+    graphs = {"plain": generate_sbm(220, 8, 12, 5, seed=2),
+              "directed": small_graph(150, 500, 9, 5, directed=True),
+              "sparse": small_graph(150, 500, 20, 5, sparse=True),
+              **{name: small_graph(150, 500, 9, 5, **changes)
+                 for name, changes in others.items()}}
+    for name, graph in graphs.items():
+        write_graph(folder / f"{name}.h5", graph)
+    return {name: folder / f"{name}.h5" for name in graphs}
 
 
 def edge_weights(indptr: np.ndarray, indices: np.ndarray, directed: bool, seed=0) -> np.ndarray:

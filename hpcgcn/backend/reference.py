@@ -143,9 +143,9 @@ class ReferenceBackend(ReferenceAttention, Backend):
                                   np.diff(matrix.indptr[start:stop + 1])).astype(np.uint64)
             words = philox.philox_words((columns // np.uint64(8), entry_ids & np.uint64(0xFFFFFFFF),
                                    entry_ids >> np.uint64(32), 0), key)
-            lane = (columns % np.uint64(8)).astype(np.int64)
-            word = np.choose(lane // 2, words)
-            bits = np.where(lane % 2 == 0, word & np.uint64(0xFFFF), word >> np.uint64(16))
+            half = (columns % np.uint64(8)).astype(np.int64)
+            word = np.choose(half // 2, words)
+            bits = np.where(half % 2 == 0, word & np.uint64(0xFFFF), word >> np.uint64(16))
             values = np.where(bits >= threshold,
                               values * self.dtype.type(philox.dropout_scale(threshold)), 0)
         out.weights[first:last] = values

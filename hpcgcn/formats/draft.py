@@ -206,6 +206,14 @@ def checked_labels(where: str, labels: np.ndarray, n_nodes: int,
     return labels.astype(np.int32)
 
 
+def check_ids(where: str, ids: np.ndarray, n_nodes: int):
+    """Refuse ends of edges that are no nodes."""
+    wrong = ids[(ids < 0) | (ids >= n_nodes)]
+    if len(wrong):
+        raise GraphError(f"{where}: there is an edge to node {wrong[0]}; expected ids in "
+                         f"0..{n_nodes - 1}")
+
+
 def checked_names(where: str, names: np.ndarray, n_nodes: int) -> np.ndarray:
     """Whole numbers or text, a different one for every node."""
     if names.shape != (n_nodes,) or names.dtype.kind not in "iuSU":

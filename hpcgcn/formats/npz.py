@@ -12,6 +12,7 @@ from hpcgcn.formats.archive import Archive
 from hpcgcn.formats.draft import (
     Draft,
     ReadOptions,
+    check_ids,
     checked_csr,
     checked_dense,
     checked_labels,
@@ -77,10 +78,7 @@ def _read_heterophilous(where: str, archive: Archive, options: ReadOptions) -> D
     if edges.ndim != 2 or edges.shape[1] != 2 or edges.dtype.kind not in "iu":
         raise GraphError(f"{where}: edges are {edges.dtype} of shape {edges.shape}; expected "
                          "pairs of node numbers")
-    wrong = edges[(edges < 0) | (edges >= n_nodes)]
-    if len(wrong):
-        raise GraphError(f"{where}: there is an edge to node {wrong[0]}; expected ids in "
-                         f"0..{n_nodes - 1}")
+    check_ids(where, edges, n_nodes)
     return Draft(lambda: [(edges[:, 0], edges[:, 1])], n_nodes,
                  features=checked_dense(f"{where} (node_features)", archive["node_features"],
                                         n_nodes),

@@ -15,6 +15,7 @@ from hpcgcn.errors import ConfigError, FileError
 from hpcgcn.formats.archive import check_unpacked_size
 from hpcgcn.formats.draft import (
     Draft,
+    check_ids,
     checked_dense,
     checked_labels,
     checked_weights,
@@ -140,10 +141,7 @@ def draft_from_tensors(where: str, edges: np.ndarray, n_nodes: int | None, x, y,
     if edges.ndim != 2 or edges.shape[0] != 2 or edges.dtype.kind not in "iu":
         raise FileError(f"{where}: edges are {edges.dtype} of shape {edges.shape}; expected two "
                         "rows of node numbers")
-    wrong = edges[(edges < 0) | (edges >= n_nodes)]
-    if len(wrong):
-        raise FileError(f"{where}: there is an edge to node {wrong[0]}; expected ids in "
-                        f"0..{n_nodes - 1}")
+    check_ids(where, edges, n_nodes)
     notes = [unused_weights(", ".join(others), where)] if others else []
     weights = checked_weights(where, weights, edges.shape[1])
     block = (edges[0], edges[1]) if weights is None else (edges[0], edges[1], weights)

@@ -97,11 +97,11 @@ class Model:
         *barriers, last = self.sections[number]
         if not context.training:                 # what was added up in training is used: no barrier
             for steps in barriers:
-                steps[-1].agree(add_up, context)
+                steps[-1].reduce(add_up, context)
             barriers, last = [], self.blocks[number]
         for steps in barriers:
             blocks = [_forward(steps, rows, context) for rows in blocks]
-            steps[-1].agree(add_up, context)
+            steps[-1].reduce(add_up, context)
         for rows in blocks:
             yield _forward(last, rows, context)
 
@@ -111,7 +111,7 @@ class Model:
         first, *behind = self.sections[number]
         for before, steps in reversed(list(zip(self.sections[number], behind))):
             blocks = [self._backward(number, steps, rows, context) for rows in blocks]
-            before[-1].agree_back(add_up)
+            before[-1].reduce_back(add_up)
         for rows in blocks:
             yield self._backward(number, first, rows, context)
 

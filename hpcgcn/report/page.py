@@ -114,7 +114,7 @@ def _highlights(runs: list[Run]) -> str:
         who = (f'<span class="who">{svg.swatch(number)}{escape(runs[number].label)}</span>'
                if len(runs) > 1 else "")
         name = title if len(runs) > 1 else {"test": "Test accuracy",
-                                            "epoch_seconds": "Time an epoch",
+                                            "epoch_seconds": "Time per epoch",
                                             "epoch_sent": "Bytes per epoch"}[key]
         cards.append(f'<div class="card"><span class="what">{name}</span>'
                      f'<span class="value">{write(value)}</span>{who}</div>')
@@ -130,7 +130,7 @@ def _results(runs: list[Run]) -> str:
 def _times(runs: list[Run]) -> str:
     return _section("Where an epoch's time goes",
                     f'<p class="keys">{svg.phase_legend()}</p>{svg.phase_bars(runs)}',
-                    "Mean over all epochs, one bar a rank, evaluation excluded.")
+                    "Mean over all epochs, one bar per rank, evaluation excluded.")
 
 
 def _timelines(runs: list[Run]) -> str:

@@ -115,7 +115,7 @@ def phase_legend() -> str:
 
 
 def phase_bars(runs: list[Run]) -> str:
-    """Where a mean epoch's time goes: a stacked bar a rank, all runs on one scale."""
+    """Where a mean epoch's time goes: a stacked bar per rank, all runs on one scale."""
     groups = [(number, run, run.phases_by_rank()) for number, run in enumerate(runs)]
     groups = [group for group in groups if group[2]]
     if not groups:

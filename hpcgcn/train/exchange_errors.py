@@ -1,4 +1,4 @@
-"""What stale and coded rows are off by, over all ranks: agreed on once per epoch.
+"""What stale and coded rows are off by, over all ranks: summed once per epoch.
 
 The sums of squares that exchanges measured go with the loss into the all-reduce at the end of an
 epoch. Every rank gets the same numbers, so all decide alike whether the next epoch may be stale.
@@ -51,7 +51,7 @@ class ExchangeErrors:
             sums[place[name]] += exchange.error.sums().as_list()
         return sums.reshape(-1)
 
-    def agree(self, sums: np.ndarray):
+    def take_sums(self, sums: np.ndarray):
         """Take in the sums over all ranks; exchanges learn what to expect of the next epoch."""
         for name, (change, of_two, sent, coding) in zip(self.names, sums.reshape(-1, N_SUMS)):
             self.change[name] = _relative(change, sent)

@@ -155,10 +155,10 @@ class Trainer:
         loss_sum = self.engine.train_pass(epoch)
         self.backend.synchronize()
         began = time.perf_counter()
-        agreed = np.array([loss_sum, float(stop_wanted), *self.errors.sums()])
-        self.owner.sum(agreed)
+        summed = np.array([loss_sum, float(stop_wanted), *self.errors.sums()])
+        self.owner.sum(summed)
         waited = time.perf_counter() - began
-        loss = float(agreed[0]) / self.engine.labels.total_weight
+        loss = float(summed[0]) / self.engine.labels.total_weight
         if not math.isfinite(loss):
             raise explain_divergence(self, loss)
         if self.config.clip:
@@ -167,9 +167,9 @@ class Trainer:
         self.runtime.trace.switch(self.runtime.trace.activity("optimiser"))
         self.optimiser.update(learning_rate(self.config, epoch))
         self.rates.observe(loss)
-        self.errors.agree(agreed[2:])
+        self.errors.take_sums(summed[2:])
         self.epoch += 1
-        return loss, bool(agreed[1]), waited
+        return loss, bool(summed[1]), waited
 
     @traced("evaluation")
     @quiet_overflow

@@ -224,7 +224,7 @@ def test_nothing_is_sent_and_zeros_arrive(reference):
     assert (round_trip(reference, codec, x) == 0).all()
 
 
-def test_the_same_draw_gives_the_same_bytes_and_another_lane_others():
+def test_the_same_draw_gives_the_same_bytes_and_another_stream_others():
     backend, codec, rows = ReferenceBackend(), make_codec("1bit"), rows_of(50)
     x = np.random.default_rng(0).standard_normal((50, 32)).astype(np.float32)
 

@@ -3,6 +3,7 @@ included."""
 
 import subprocess
 import sys
+import time
 
 import networkx as nx
 import numpy as np
@@ -270,3 +271,31 @@ def test_rows_between_hosts_are_counted_once_per_reader_and_once_per_host():
         readers |= {source for node in readers for source in
                     graph.indices[graph.indptr[node]:graph.indptr[node + 1]].tolist()}
     assert "once_per_host" not in statistics(graph, parts)["hops_from_loss"][0]
+
+
+SIGTERM_IN_METIS = """
+import signal
+from hpcgcn.errors import GraphError
+from hpcgcn.graph.generate import generate_sbm
+from hpcgcn.graph.partition import partition_graph
+signal.signal(signal.SIGTERM, signal.SIG_IGN)        # between two calls
+graph = generate_sbm(20000, 20, 4, 8, seed=0)
+print("ready", flush=True)
+try:
+    while True:
+        partition_graph(graph, 8)
+except GraphError as error:
+    print(error)
+"""
+
+
+def test_a_sigterm_while_metis_works_is_one_message():
+    """METIS has a handler of its own, which ends its work with an error."""
+    process = subprocess.Popen([sys.executable, "-c", SIGTERM_IN_METIS], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    while process.poll() is None:
+        process.terminate()
+        time.sleep(0.05)
+    said, errors = process.communicate()
+    assert process.returncode == 0 and "METIS ended without a result" in said, errors

@@ -1,11 +1,16 @@
 """Weights of the GATConv of PyG and of DGL in and out: logits on 1 and 3 ranks, and refusals."""
 
-import sys
 
 import numpy as np
 import pytest
-from launch import launch
-from test_weights import assert_close, graph, graph_file, predicted, pyg_logits  # noqa: F401
+from test_weights import (  # noqa: F401
+    assert_close,
+    assert_pyg_logits_here,
+    graph,
+    graph_file,
+    predicted,
+    pyg_logits,
+)
 
 from hpcgcn.cli import main
 from hpcgcn.errors import FileError
@@ -44,18 +49,7 @@ def pyg_gat(layers=3, output_heads=2, concat_last=False):
 
 
 def test_a_pyg_model_gives_its_logits_here(graph, graph_file, tmp_path):  # noqa: F811
-    from safetensors.torch import save_file
-    model = pyg_gat()
-    save_file(model.state_dict(), tmp_path / "w.safetensors")
-    command = ["predict", "--weights", str(tmp_path / "w.safetensors"), str(graph_file), "--what",
-               "logits"]
-    assert main([*command, "-o", str(tmp_path / "one.h5")]) == 0
-    launch(3, [sys.executable, "-m", "hpcgcn", *command, "-o", str(tmp_path / "three.h5")],
-           timeout=120).check()
-    wanted = pyg_logits(model, graph)
-    assert np.abs(wanted).max() > 0.1
-    assert_close(predicted(tmp_path / "one.h5"), wanted)
-    assert_close(predicted(tmp_path / "three.h5"), wanted)
+    assert_pyg_logits_here(pyg_gat(), graph, graph_file, tmp_path)
 
 
 def test_a_model_trained_here_gives_its_logits_in_pyg(graph, graph_file, tmp_path):  # noqa: F811

@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 from many_runs import job, run_many
 from same_losses import assert_same_losses
-from small_graphs import make_trainer, small_graph
+from small_graphs import graph_files, make_trainer, small_graph
 
 from hpcgcn.config import make_config
 from hpcgcn.errors import ConfigError
-from hpcgcn.graph.generate import generate_sbm
-from hpcgcn.graph.store import write_graph
 
 pytestmark = [pytest.mark.mpi_skip, pytest.mark.timeout(600)]
 
@@ -34,13 +32,7 @@ TAKEN_APART = ("gcn", "sage", "precise", "sparse")
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("graphs")
-    graphs = {"plain": generate_sbm(220, 8, 12, 5, seed=2),
-              "directed": small_graph(150, 500, 9, 5, directed=True),
-              "sparse": small_graph(150, 500, 20, 5, sparse=True)}
-    for name, graph in graphs.items():
-        write_graph(folder / f"{name}.h5", graph)
-    return {name: folder / f"{name}.h5" for name in graphs}
+    return graph_files(tmp_path_factory.mktemp("graphs"))
 
 
 def jobs_of(sources, n_ranks: int) -> list[dict]:

@@ -27,23 +27,23 @@ CASES = {
     "none-of-them": (Rules(hold=1, shuffle=False, zero_gradients=False),
                      {"history_hold": 1, "shuffle_chunks": False, "history_gradients": "stale"}),
 }
-GRIDS = [(1, 1), (2, 1), (3, 1), (4, 1), (2, 2), (4, 2)]       # (ranks, ways)
+GRIDS = [(1, 1), (2, 1), (3, 1), (4, 1), (2, 2), (4, 2)]       # (ranks, partitions per stage)
 
 
 def graph_of(kind: str):
     return small_graph(60, 200, 6, 4, seed=7, directed=kind == "directed")
 
 
-def chunk_of(graph, ways: int) -> np.ndarray:
-    """The part of every node in a file of CHUNKS parts is way by way: part p is chunk p % (CHUNKS /
-    ways) of its way."""
-    return partition_graph(graph, CHUNKS, "random", seed=1) % (CHUNKS // ways)
+def chunk_of(graph, per_stage: int) -> np.ndarray:
+    """The parts of a file of CHUNKS parts are those of one partition after the other: part p is
+    chunk p % (CHUNKS / per_stage) of its partition."""
+    return partition_graph(graph, CHUNKS, "random", seed=1) % (CHUNKS // per_stage)
 
 
-def serial_losses(kind: str, model: str, ways: int, rules: Rules) -> list[float]:
+def serial_losses(kind: str, model: str, per_stage: int, rules: Rules) -> list[float]:
     graph = graph_of(kind)
     labels = np.where(graph.split[0] == TRAIN, graph.labels, -1)
-    run = Serial(dense_adjacency(graph), dense_features(graph), labels, chunk_of(graph, ways),
+    run = Serial(dense_adjacency(graph), dense_features(graph), labels, chunk_of(graph, per_stage),
                  model, PRECISE["hidden"], LAYERS,
                  graph.n_classes, PRECISE["dropout"], PRECISE["lr"], PRECISE["seed"], rules)
     return [run.epoch(t) for t in range(EPOCHS)]
@@ -53,11 +53,11 @@ FEW = {"zeroed": {"history_hold": 3}, "stale": {"history_hold": 3, "history_grad
        "kept": {"history_hold": 2, "recompute": False}}
 
 
-@pytest.mark.parametrize("n_ranks, ways", [(3, 1), (4, 2)])
-def test_rows_that_no_chunk_reads_change_nothing(n_ranks, ways, tmp_path):
+@pytest.mark.parametrize("n_ranks, per_stage", [(3, 1), (4, 2)])
+def test_rows_that_no_chunk_reads_change_nothing(n_ranks, per_stage, tmp_path):
     """Neither now nor from a snapshot: chunks skip them."""
     write_graph(tmp_path / "few.h5", few_train(small_graph(300, 450, 6, 4, seed=7), 4))
-    common = PRECISE | {"chunks": CHUNKS, "partitions_per_stage": ways, "eval_every": 5}
+    common = PRECISE | {"chunks": CHUNKS, "partitions_per_stage": per_stage, "eval_every": 5}
     jobs = [job(f"{name}-{model}-{needed}", tmp_path / "few.h5", model=model, needed_rows=needed,
                 **common | settings) for name, settings in FEW.items()
             for model in ("gcn", "gcnii", "resgcn") for needed in (True, False)]
@@ -80,19 +80,19 @@ def sources(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("n_ranks, ways", GRIDS)
-def test_equals_the_serial_reference(n_ranks, ways, sources, tmp_path):
+@pytest.mark.parametrize("n_ranks, per_stage", GRIDS)
+def test_equals_the_serial_reference(n_ranks, per_stage, sources, tmp_path):
     wanted = [(name, "gcnii", "undirected") for name in CASES]
     wanted += [("short", "gcnii", "directed"), ("stale", "resgcn", "directed"),
                ("short", "resgcn", "undirected"),
                ("short", "gcn", "undirected"), ("stale", "gcn", "directed")]
     jobs = [job(".".join(key), sources / f"{key[2]}-{CHUNKS}.h5", model=key[1], chunks=CHUNKS,
-                ways=ways, **PRECISE | CASES[key[0]][1]) for key in wanted]
+                partitions_per_stage=per_stage, **PRECISE | CASES[key[0]][1]) for key in wanted]
     found = run_many(n_ranks, jobs, tmp_path)
     for key in wanted:
         run = found[".".join(key)]
         assert "losses" in run, run
-        expected = serial_losses(key[2], key[1], ways, CASES[key[0]][0])
+        expected = serial_losses(key[2], key[1], per_stage, CASES[key[0]][0])
         np.testing.assert_allclose(run["losses"], expected, rtol=1e-9, err_msg=str(key))
     losses = {tuple(found[f"{name}.gcnii.undirected"]["losses"]) for name in CASES}
     assert len(losses) == len(CASES), "two settings that should differ gave the same losses"

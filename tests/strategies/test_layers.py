@@ -71,12 +71,13 @@ def test_equals_one_rank_without_history(n_ranks, sources, alone, tmp_path):
     compare(run_many(n_ranks, jobs, tmp_path), alone)
 
 
-@pytest.mark.parametrize("n_ranks, ways", [(3, 3), (4, 2)])
-def test_ways_equal_one_rank_without_history(n_ranks, ways, sources, alone, tmp_path):
-    exact = {**EXACT, "method": "gnnpipe-hybrid", "ways": ways}
+@pytest.mark.parametrize("n_ranks, per_stage", [(3, 3), (4, 2)])
+def test_partitions_per_stage_equal_one_rank_without_history(n_ranks, per_stage, sources, alone,
+                                                             tmp_path):
+    exact = {**EXACT, "method": "gnnpipe-hybrid", "partitions_per_stage": per_stage}
     jobs = [job(f"{model}-{chunks}", sources / "plain.h5", model=model, chunks=chunks, **exact,
-                **COMMON) for model in MODELS for chunks in (ways, 12)]
-    if ways == 2:
+                **COMMON) for model in MODELS for chunks in (per_stage, 12)]
+    if per_stage == 2:
         jobs += [job(f"{model}.{name}-8", sources / f"{graph}.h5", model=model, chunks=8, **exact,
                      **COMMON | settings)
                  for name, (graph, settings) in STRANGE.items() for model in models_of(name)]
@@ -162,11 +163,11 @@ def test_evaluation_is_exact_whatever_training_reads(sources, tmp_path):
     nor staleness is in them."""
     still = {"model": "gcnii", "layers": 5, "epochs": 3, "eval_every": 1, "lr": 1e-9,
              "dropout": 0.5}
-    ways = {"coded": {"method": "gnnpipe", "codec": "1bit"},
-            "stale": {"method": "gnnpipe-hybrid", "codec": "2bit", "staleness_features": 1,
-                      "staleness_gradients": 1}}
+    inexact = {"coded": {"method": "gnnpipe", "codec": "1bit"},
+               "stale": {"method": "gnnpipe-hybrid", "codec": "2bit", "staleness_features": 1,
+                         "staleness_gradients": 1}}
     jobs = [job(name, sources / "plain.h5", **still | more)
-            for name, more in {"parts": {}, **ways}.items()]
+            for name, more in {"parts": {}, **inexact}.items()]
     found = run_many(4, jobs, tmp_path)
     scores = {name: [[row[column] for column in ("train", "val", "test")] for row in run["rows"]]
               for name, run in found.items()}
@@ -195,8 +196,8 @@ def test_a_checkpoint_of_one_strategy_resumes_under_another(sources, tmp_path):
 
 REFUSED = {"deep": ({"stages": 2, "layers": 1, "model": "gcn"}, "can be cut into 1 at most"),
            "grid": ({"stages": 3}, "3 stages need 3 ranks, but 2 were started"),
-           "ways": ({"ways": 3}, "3 partitions x 1 stages"),
-           "odd": ({"ways": 2, "chunks": 3}, "multiple of 2"),
+           "partitions": ({"partitions_per_stage": 3}, "3 partitions x 1 stages"),
+           "odd": ({"partitions_per_stage": 2, "chunks": 3}, "multiple of 2"),
            "many": ({"chunks": 500}, "500 chunks of a graph with 220 nodes"),
            "nodes": ({"codec": "nodes"}, "needs every one"),
            "none": ({"codec": "none"}, "sends nothing"),

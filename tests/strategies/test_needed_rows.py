@@ -73,7 +73,9 @@ def groups_of_ranks(way: str, n_ranks: int) -> dict:
     """Two hosts where ranks can be divided so; a pipeline of no more stages than the model has."""
     if way == "hosts":
         return {"ranks_per_host": 2 if n_ranks == 4 else n_ranks}
-    return {"ways": {4: 2, 5: 5}[n_ranks]} if way == "layers" and n_ranks > 3 else {}
+    if way == "layers" and n_ranks > 3:
+        return {"partitions_per_stage": {4: 2, 5: 5}[n_ranks]}
+    return {}
 
 
 def jobs_of(n_ranks: int, sources: dict) -> dict[str, dict]:

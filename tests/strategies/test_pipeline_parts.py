@@ -31,36 +31,36 @@ BACKEND = ReferenceBackend(np.float32)
 
 # -- grids -----------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("ways, stages, ranks, wanted", [
+@pytest.mark.parametrize("per_stage, stages, ranks, wanted", [
     (1, 0, 4, (1, 4)), (2, 0, 4, (2, 2)), (0, 0, 4, (2, 2)), (0, 0, 6, (2, 3)), (0, 0, 3, (3, 1)),
     (0, 0, 1, (1, 1)), (0, 2, 8, (4, 2)), (2, 4, 8, (2, 4)), (1, 1, 1, (1, 1))])
-def test_grids(ways, stages, ranks, wanted):
-    assert grid_shape(ways, stages, ranks) == wanted
+def test_grids(per_stage, stages, ranks, wanted):
+    assert grid_shape(per_stage, stages, ranks) == wanted
 
 
-@pytest.mark.parametrize("ways, stages, ranks",
+@pytest.mark.parametrize("per_stage, stages, ranks",
                          [(1, 3, 4), (3, 0, 4), (2, 2, 8), (0, 3, 4), (5, 0, 4), (0, 5, 4)])
-def test_grids_that_do_not_fit_are_refused(ways, stages, ranks):
+def test_grids_that_do_not_fit_are_refused(per_stage, stages, ranks):
     with pytest.raises(ConfigError, match=f"but {ranks} were started"):
-        grid_shape(ways, stages, ranks)
+        grid_shape(per_stage, stages, ranks)
 
 
 # -- chunks ----------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize("method", ["metis", "random", "block"])
-@pytest.mark.parametrize("ways, n_chunks", [(1, 1), (1, 7), (2, 3), (3, 5)])
-def test_chunks_hold_every_node_once(directed, method, ways, n_chunks):
+@pytest.mark.parametrize("per_stage, n_chunks", [(1, 1), (1, 7), (2, 3), (3, 5)])
+def test_chunks_hold_every_node_once(directed, method, per_stage, n_chunks):
     graph = small_graph(200, 700, directed=directed)
-    chunking = make_chunking(graph, ways, n_chunks, method, "volume", 0)
+    chunking = make_chunking(graph, per_stage, n_chunks, method, "volume", 0)
     assert np.array_equal(np.sort(chunking.order), np.arange(200))
-    assert len(chunking.chunks) == ways and chunking.offsets[-1] == 200
+    assert len(chunking.chunks) == per_stage and chunking.offsets[-1] == 200
     for ends, size in zip(chunking.chunks, np.diff(chunking.offsets)):
         assert (len(ends) == n_chunks + 1 and ends[0] == 0 and ends[-1] == size
                 and (np.diff(ends) > 0).all())
     entries = 0
-    for way in range(ways):
-        part = partition_of_graph(graph, chunking, way, 0)
+    for partition in range(per_stage):
+        part = partition_of_graph(graph, chunking, partition, 0)
         for row, node in enumerate(part.original_ids):
             read = np.sort(chunking.order[part.indices[part.indptr[row]:part.indptr[row + 1]]])
             assert np.array_equal(read, graph.indices[graph.indptr[node]:graph.indptr[node + 1]])

@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 from many_runs import job, run_many
 from same_losses import assert_same_losses, distance
-from small_graphs import small_graph
+from small_graphs import graph_files
 
 from hpcgcn.exchange.presets import PRESETS
-from hpcgcn.graph.generate import generate_sbm
-from hpcgcn.graph.store import write_graph
 
 pytestmark = [pytest.mark.mpi_skip, pytest.mark.timeout(600)]
 
@@ -71,17 +69,10 @@ def jobs_of(sources: dict, n_ranks: int) -> list[dict]:
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("graphs")
-    graphs = {"plain": generate_sbm(220, 8, 12, 5, seed=2),
-              "sparse": small_graph(150, 500, 20, 5, sparse=True),
-              "directed": small_graph(150, 500, 9, 5, directed=True),
-              "multilabel": small_graph(150, 500, 9, 5, multilabel=True),
-              "weighted": small_graph(150, 500, 9, 5, weighted=True),
-              "weighted-by-columns": small_graph(150, 500, 9, 5, weighted=True),
-              "weighted-directed": small_graph(150, 500, 9, 5, weighted=True, directed=True)}
-    for name, graph in graphs.items():
-        write_graph(folder / f"{name}.h5", graph)
-    return {name: folder / f"{name}.h5" for name in graphs}
+    weighted = {"weighted": True}
+    return graph_files(tmp_path_factory.mktemp("graphs"), multilabel={"multilabel": True},
+                       weighted=weighted, **{"weighted-by-columns": weighted,
+                                             "weighted-directed": weighted | {"directed": True}})
 
 
 @pytest.fixture(scope="module")

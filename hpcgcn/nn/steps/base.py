@@ -27,8 +27,9 @@ long arrays live, which share memory, what is recomputed, and the bytes of it al
     fuses           the operations that it does in one pass over the rows
     reads_features  does it read the graph's sparse features, which are no field?
     whole_columns   does it add up columns? Then all rows of all ranks pass it before any goes on,
-                    and `agree` is called in between; going back likewise after the steps behind it,
-                    with `agree_back`. So training runs its block, and those before, on all rows
+                    and `reduce` is called in between; going back likewise after the steps behind
+                    it, with `reduce_back`. So training runs its block, and those before, on all
+                    rows
 
 A step touches no rows but those that it is given, in forward, backward and weight_gradients.
 """
@@ -86,12 +87,12 @@ class Step:
     def weight_gradients(self, rows, context: PassContext):
         """Add to the gradients of matrices; nothing, for steps without one."""
 
-    def agree(self, add_up, context: PassContext):
+    def reduce(self, add_up, context: PassContext):
         """With whole_columns: all rows of this rank have passed. add_up(array): over all ranks, in
         place, for float64 on the host. In evaluation nothing is added up."""
         raise NotImplementedError
 
-    def agree_back(self, add_up):
+    def reduce_back(self, add_up):
         """With whole_columns: all rows of this rank have passed the steps behind, going back."""
         raise NotImplementedError
 

@@ -151,13 +151,13 @@ class ColumnSums(Step):
         if context.training:
             self.statistics.add(x, x)
 
-    def agree(self, add_up, context):
+    def reduce(self, add_up, context):
         if context.training:
             self.statistics.normalise(add_up)
         else:
             self.statistics.use_running()
 
-    def agree_back(self, add_up):
+    def reduce_back(self, add_up):
         self.statistics.normalise_back(add_up)
 
     def remember(self):

@@ -10,7 +10,7 @@ enum { BATCH_ENTRIES = 64, DRAWN_HEADS = 8, HEAD_VECTORS = 4 };
 static const float SLOPE = 0.2f;
 
 typedef struct {
-    const int64_t *indptr, *ends;
+    const int64_t *indptr, *row_ends;
     const int32_t *indices;
     int64_t heads, columns, width;                      /* width = heads * columns */
     const int64_t *row_ids, *column_ids;
@@ -226,8 +226,8 @@ static void attend_row(const attention *a, const float *x, const float *source_l
                        int64_t row, float *state, float *sums)
 {
     float kept[DRAWN_HEADS][BATCH_ENTRIES] = {{0}};
-    for (int64_t entry = a->indptr[row]; entry < a->ends[row]; entry += BATCH_ENTRIES) {
-        const int n = (int)smaller(BATCH_ENTRIES, a->ends[row] - entry);
+    for (int64_t entry = a->indptr[row]; entry < a->row_ends[row]; entry += BATCH_ENTRIES) {
+        const int n = (int)smaller(BATCH_ENTRIES, a->row_ends[row] - entry);
         const int32_t *indices = a->indices + entry;
         for (int64_t head = 0; head < a->heads; head++) {
             if (a->threshold && head % DRAWN_HEADS == 0)
@@ -247,8 +247,8 @@ static void attend_row_back(const attention *a, const float *dout, const float *
 {
     float kept[DRAWN_HEADS][BATCH_ENTRIES] = {{0}}, *taken = sums + 2 * a->width;
     memset(sums, 0, (size_t)(2 * a->width + a->heads) * sizeof *sums);
-    for (int64_t entry = a->indptr[row]; entry < a->ends[row]; entry += BATCH_ENTRIES) {
-        const int n = (int)smaller(BATCH_ENTRIES, a->ends[row] - entry);
+    for (int64_t entry = a->indptr[row]; entry < a->row_ends[row]; entry += BATCH_ENTRIES) {
+        const int n = (int)smaller(BATCH_ENTRIES, a->row_ends[row] - entry);
         const int32_t *indices = a->indices + entry;
         for (int64_t head = 0; head < a->heads; head++) {
             if (a->threshold && head % DRAWN_HEADS == 0)
@@ -276,15 +276,16 @@ static void attend_row_back(const attention *a, const float *dout, const float *
  * column_ids. */
 static attention make_attention(const argument *a, int64_t heads, int64_t width, const argument *from)
 {
-    const int64_t *indptr = a[1].data, *ends = a[2].data;
-    return (attention){.indptr = indptr, .ends = ends ? ends : indptr + 1, .indices = a[3].data, .heads = heads,
+    const int64_t *indptr = a[1].data, *row_ends = a[2].data;
+    return (attention){.indptr = indptr, .row_ends = row_ends ? row_ends : indptr + 1,
+                       .indices = a[3].data, .heads = heads,
                        .columns = heads > 0 ? width / heads : 0, .width = width, .row_ids = from[4].data,
                        .column_ids = from[5].data,
                        .key = {{(uint32_t)from[0].integer, (uint32_t)from[1].integer}},
                        .threshold = (uint32_t)from[2].integer, .scale = (float)from[3].number};
 }
 
-/* threads, indptr, ends, indices, n_columns, x, heads, width, source_logits, target_logits, state, sums, out, start,
+/* threads, indptr, row_ends, indices, n_columns, x, heads, width, source_logits, target_logits, state, sums, out, start,
  * stop, first, last, key0, key1, threshold, scale, row_ids, column_ids */
 static void run_attend(call *c)
 {
@@ -294,7 +295,7 @@ static void run_attend(call *c)
     const attention t = make_attention(a, heads, width, a + 17);
     REQUIRE(0 <= start && start <= stop && stop <= n_rows, "rows out of range");
     REQUIRE(heads > 0 && width % heads == 0, "the width must be a multiple of the number of heads");
-    REQUIRE(!a[2].data || a[2].bytes == n_rows * 8, "ends must have one number per row");
+    REQUIRE(!a[2].data || a[2].bytes == n_rows * 8, "row_ends must have one number per row");
     REQUIRE(a[5].bytes == n_columns * width * 4 && a[8].bytes == n_columns * heads * 4,
             "x and source_logits must have a row for each column of the matrix");
     REQUIRE(a[9].bytes == n_rows * heads * 4 && a[10].bytes == n_rows * heads * 12 && a[11].bytes == n_rows * width * 8
@@ -319,7 +320,7 @@ static void run_attend(call *c)
         }
 }
 
-/* threads, indptr, ends, indices, n_columns, dout, heads, width, facts, x, source_logits, dx, dsource_logits, start,
+/* threads, indptr, row_ends, indices, n_columns, dout, heads, width, facts, x, source_logits, dx, dsource_logits, start,
  * stop, accumulate, key0, key1, threshold, scale, row_ids, column_ids */
 static void run_attend_backward(call *c)
 {
@@ -329,7 +330,7 @@ static void run_attend_backward(call *c)
     const attention t = make_attention(a, heads, width, a + 16);
     REQUIRE(0 <= start && start <= stop && stop <= n_rows, "rows out of range");
     REQUIRE(heads > 0 && width % heads == 0, "the width must be a multiple of the number of heads");
-    REQUIRE(!a[2].data || a[2].bytes == n_rows * 8, "ends must have one number per row");
+    REQUIRE(!a[2].data || a[2].bytes == n_rows * 8, "row_ends must have one number per row");
     REQUIRE(a[5].bytes == n_columns * width * 4 && a[8].bytes == n_columns * heads * 12,
             "dout and facts must have a row for each column of the matrix");
     REQUIRE(a[9].bytes == n_rows * width * 4 && a[10].bytes == n_rows * heads * 4 && a[11].bytes == n_rows * width * 4

@@ -6,7 +6,7 @@ static void scatter_slice(const product *p, const float *x, int64_t start, int64
     for (int64_t row = start; row < stop; row++) {
         const float *from = x + row * p->width + column;
         const float row_scale = p->row_scale ? p->row_scale[row] : 1.0f;
-        for (int64_t entry = p->indptr[row]; entry < p->ends[row]; entry++) {
+        for (int64_t entry = p->indptr[row]; entry < p->row_ends[row]; entry++) {
             const int64_t target = p->indices[entry];
             const float weight = row_scale * entry_weight(p, entry, target);
             float *to = p->out + target * p->width + column;
@@ -23,7 +23,7 @@ static void run_spmm_transposed_add(call *c)
     const argument *a = c->in;
     const int64_t width = a[7].integer, start = a[9].integer, stop = a[10].integer, n_rows = a[1].bytes / 8 - 1;
     const int64_t *indptr = a[1].data;
-    const product p = {.indptr = indptr, .ends = indptr + 1, .indices = a[2].data, .weights = a[3].data,
+    const product p = {.indptr = indptr, .row_ends = indptr + 1, .indices = a[2].data, .weights = a[3].data,
                        .row_scale = a[4].data, .column_scale = a[5].data, .width = width, .out = a[8].data};
     REQUIRE(0 <= start && start <= stop && stop <= n_rows, "rows out of range");
     REQUIRE(a[6].bytes == n_rows * width * 4, "x must have a row for each row of the matrix");

@@ -7,7 +7,7 @@
  */
 
 typedef struct {
-    const int64_t *indptr, *ends;                       /* entries of row i: indptr[i] .. ends[i] */
+    const int64_t *indptr, *row_ends;                   /* entries of row i: indptr[i] .. row_ends[i] */
     const int32_t *indices;
     const float *weights, *row_scale, *column_scale;    /* NULL: ones */
     float *out;
@@ -67,7 +67,7 @@ INLINE void multiply_tile(const product *p, const tile *t, int64_t first, int64_
 {
     for (int64_t row = first; row < last; row++) {
         vfloat sum[MAX_VECTORS] = {{0}};
-        for (int64_t entry = p->indptr[row]; entry < p->ends[row]; entry++) {
+        for (int64_t entry = p->indptr[row]; entry < p->row_ends[row]; entry++) {
             const int64_t source = p->indices[entry], position = source * t->stride;
             const vfloat weight = splat(weighted ? entry_weight(p, entry, source) : 1.0f);
             for (int v = 0; v < n_vectors; v++) {
@@ -94,7 +94,7 @@ static void multiply_column(const product *p, const tile *t, int64_t first, int6
     for (int64_t row = first; row < last; row++) {
         float sum[4] = {0};
         int64_t entry = p->indptr[row];
-        const int64_t end = p->ends[row];
+        const int64_t end = p->row_ends[row];
         for (; !weighted && entry + 4 <= end; entry += 4)
             for (int turn = 0; turn < 4; turn++)
                 sum[turn] += x[p->indices[entry + turn] * t->stride];
@@ -311,20 +311,21 @@ static void run_tile_rows(call *c)
 
 /* threads, indptr, indices, weights, row_scale, column_scale, x, kind, width, out, start, stop, accumulate, mask,
  * mask_scale, n_columns, scratch, tile_rows (0: x is not in tiles), first_row (of the tiles: column 0 of the matrix),
- * first_tile, last_tile, ends (None: the next row's begin) */
+ * first_tile, last_tile, row_ends (None: the next row's begin) */
 static void run_spmm(call *c)
 {
     const argument *a = c->in;
     const int kind = (int)a[7].integer;
     const int64_t start = a[10].integer, stop = a[11].integer, width = a[8].integer, n_columns = a[15].integer;
     const float *mask = a[13].data;
-    const int64_t *indptr = a[1].data, *ends = a[21].data;
-    const product p = {.indptr = indptr, .ends = ends ? ends : indptr + 1, .indices = a[2].data, .weights = a[3].data,
+    const int64_t *indptr = a[1].data, *row_ends = a[21].data;
+    const product p = {.indptr = indptr, .row_ends = row_ends ? row_ends : indptr + 1,
+                       .indices = a[2].data, .weights = a[3].data,
                        .row_scale = a[4].data, .column_scale = a[5].data, .out = a[9].data, .width = width,
                        .scale = mask ? (float)a[14].number : 1.0f, .accumulate = a[12].integer != 0};
     const int64_t n_rows = a[1].bytes / 8 - 1, x_bytes = n_columns * width * storage_bytes(kind);
     REQUIRE(0 <= start && start <= stop && stop <= n_rows, "rows out of range");
-    REQUIRE(!ends || a[21].bytes == n_rows * 8, "ends must have one number per row");
+    REQUIRE(!row_ends || a[21].bytes == n_rows * 8, "row_ends must have one number per row");
     const int64_t tile_rows = a[17].integer, first_row = a[18].integer, first_tile = a[19].integer, last_tile = a[20].integer;
     if (tile_rows) {
         REQUIRE(!mask, "tiles take no mask");
