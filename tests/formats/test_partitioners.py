@@ -59,6 +59,39 @@ def test_a_sweep_moves_every_node_to_a_best_label():
     np.testing.assert_array_equal(sizes, np.bincount(labels, minlength=200))
 
 
+def test_blocks_beyond_2_to_the_31_entries_are_those_before():
+    """The rows of a block lie anywhere in a graph of 2^40 entries."""
+    graph, labels = small_graph(200, 900), np.arange(200, dtype=np.int32)
+    far, sizes, far_sizes = labels.copy(), np.ones(200, np.int64), np.ones(200, np.int64)
+    operations, groups = kernels().operations("plain"), np.arange(200, dtype=np.int32) % 9
+    tables = []
+    for indptr, at, its_sizes in ((graph.indptr, labels, sizes),
+                                  (graph.indptr + 2 ** 40, far, far_sizes)):
+        operations["label_sweep"](indptr, graph.indices, 0, at, None, None, its_sizes, None, 9, 0,
+                                  0.0, 5, -1, 0)
+        keys, counts = np.full(128, -1, np.int64), np.zeros(128, np.int64)
+        operations["count_pairs"](indptr, graph.indices, 0, groups, keys, counts, 0)
+        tables += [keys, counts]
+    np.testing.assert_array_equal(labels, far)
+    np.testing.assert_array_equal(tables[0], tables[2])
+    np.testing.assert_array_equal(tables[1], tables[3])
+
+
+def test_kernels_refuse_what_does_not_fit():
+    graph, operations = small_graph(20, 40), kernels().operations("plain")
+    labels, sizes = np.arange(20, dtype=np.int32), np.ones(20, np.int64)
+    wrong = [dict(indices=graph.indices[:-1]), dict(first=1), dict(mask=20),
+             dict(marks=np.ones(20, np.uint8))]
+    for change in wrong:
+        given = dict(indices=graph.indices, first=0, mask=-1, marks=None) | change
+        with pytest.raises(ValueError, match="label_sweep: "):
+            operations["label_sweep"](graph.indptr, given["indices"], given["first"], labels, None,
+                                      given["marks"], sizes, None, 9, 0, 0.0, 0, given["mask"], 0)
+    with pytest.raises(ValueError, match="power of two"):
+        operations["count_pairs"](graph.indptr, graph.indices, 0, labels,
+                                  np.full(100, -1, np.int64), np.zeros(100, np.int64), 0)
+
+
 def test_pairs_of_groups_are_counted():
     graph, groups = small_graph(200, 900), np.random.default_rng(0).integers(0, 12, 200)
     groups = groups.astype(np.int32)
