@@ -11,7 +11,8 @@
                                                 about 40 minutes
 
 3-layer GraphSAGE on a block model. "before" is --no-needed-rows --halo rows. Runs of both take
-turns, with two evaluations each, which count for memory and not for seconds. Writes
+turns, with two evaluations each, which count for memory and not for seconds. Finished runs to a
+target are kept in --work and not repeated. Writes
 benchmarks/results/needed-rows-<part>.md and .json. Needs a machine that does nothing else; the lab
 parts need root.
 """
@@ -131,17 +132,22 @@ def to_target(args):
     graph = make_graph(args.work, "headline", HEADLINE, HEADLINE_TRAIN,
                        ("--homophily", "0.7", "--feature-noise", "0.7"))
     ways = TO_TARGET | (STALE if args.part == "targets" else {})
-    source, found, table = parts_of(graph, 4, "metis"), {}, []
-    for rate in RATES[args.part]:
-        for name, options in ways.items():
-            found[rate, name] = run(args.work, source, options, args.score_epochs, EVAL_EVERY, 4,
-                                    rate)["rows"]
-            print(rate, name, flush=True)
-    target = max(scores(found[rate, "vanilla, before"])) - TARGET_GAP
-    for rate in RATES[args.part]:
-        usual = facts_to_target(found[rate, "vanilla, before"], target)
+    rates = args.rates or RATES[args.part]
+    source, table = parts_of(graph, 4, "metis"), []
+    kept = args.work / f"to-target-{HEADLINE['nodes']}-{args.score_epochs}.json"
+    found = json.loads(kept.read_text()) if kept.exists() else {}
+    for key, rate, options in [(f"{rate} {name}", rate, options) for rate in rates
+                               for name, options in ways.items()]:
+        if key not in found:
+            found[key] = run(args.work, source, options, args.score_epochs, EVAL_EVERY, 4,
+                             rate)["rows"]
+            kept.write_text(json.dumps(found))
+        print(key, flush=True)
+    target = max(scores(found[f"{rates[0]} vanilla, before"])) - TARGET_GAP
+    for rate in rates:
+        usual = facts_to_target(found[f"{rate} vanilla, before"], target)
         for name in ways:
-            rows = found[rate, name]
+            rows = found[f"{rate} {name}"]
             facts = facts_to_target(rows, target)
             table.append([rate, name, facts["epochs"] or f"not in {len(rows)}",
                           f"{facts['bytes'] / 1e6:.1f}", f"{facts['seconds']:.1f}",
@@ -150,7 +156,7 @@ def to_target(args):
                           f"{max(scores(rows)):.4f}",
                           f"{float(rows[-1]['test']):.4f}"])
     write_results(f"needed-rows-{args.part}", "To a target on four hosts",
-                  f"python benchmarks/needed_rows.py {args.part}",
+                  " ".join(["python benchmarks/needed_rows.py", *sys.argv[1:]]),
                   [f"Target: validation score {target:.4f}, half a point below the best of "
                    f"vanilla; where it is not reached, bytes and seconds are those of all epochs. "
                    f"{HEADLINE['nodes']:,} nodes, degree {HEADLINE['degree']}, "
@@ -159,8 +165,8 @@ def to_target(args):
                    markdown_table(["rate", "", "epochs", "MB sent", "seconds", "times as fast",
                                    "stale share, last epoch", "best validation", "last test"],
                                   table)],
-                  {"rows": {" ".join(key): rows for key, rows in found.items()},
-                   "target": target})
+                  {"rows": {f"{rate} {name}": found[f"{rate} {name}"] for rate in rates
+                            for name in ways}, "target": target})
 
 
 def scores(rows: list[dict]) -> list[float]:
@@ -183,6 +189,7 @@ def main():
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--score-epochs", type=int, default=60)
+    parser.add_argument("--rates", nargs="+", choices=RATES["targets"])
     parser.add_argument("--scale", type=float, default=1.0, help="of the graphs' nodes, for a try")
     parser.add_argument("--work", type=pathlib.Path,
                         default=pathlib.Path(tempfile.gettempdir()) / "hpcgcn-needed-rows")
