@@ -80,7 +80,8 @@ def test_its_flags_exist():
     known = {flag_of(key) for key in FIELDS} | {flag_of("no_" + key) for key in FIELDS}
     known |= {"--method", "--config", "--plot", "--weights", "--normalise-features",
               "--oversubscribe", "--reorder", "--nodes", "--degree", "--features", "--classes",
-              "--fast-check", "--undirected", "--labels", "--label-column",
+              "--fast-check", "--undirected", "--labels", "--label-column", "--memory",
+              "--force", "--forecast",
               "--seed", "--format", "--help", "--force-reinstall", "--no-deps"}
     used = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README))
     assert used <= known, used - known
