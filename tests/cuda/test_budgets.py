@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "cuda"))
 import roofline
 
 # Kernels of an epoch of training: 3 layers, or 8 of the deep models; whatever the number of rows.
-LAUNCHES = {"gcn": 25, "sage": 32, "gat": 37, "gcnii": 115, "resgcn": 120}
+LAUNCHES = {"gcn": 25, "sage": 32, "gat": 37, "gcnii": 115, "resgcn": 120, "gin": 26, "appnp": 27}
 
 
 @pytest.mark.parametrize("model", LAUNCHES)

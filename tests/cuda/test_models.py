@@ -11,6 +11,8 @@ CASES = {
     "resgcn": ({"model": "resgcn", "layers": 4}, {}),
     "gat": ({"model": "gat", "heads": 3, "output_heads": 2, "attention_dropout": 0.4}, {}),
     "gat on a directed graph": ({"model": "gat", "heads": 2}, {"directed": True}),
+    "gin": ({"model": "gin"}, {}),
+    "appnp": ({"model": "appnp"}, {}),
     "batch norm": ({"model": "gcn", "norm": "batch"}, {}),
     "weighted edges": ({"model": "gcn", "precompute": "no"}, {"weighted": True}),
     "sparse features": ({"model": "gcn"}, {"sparse": True}),

@@ -56,7 +56,7 @@ def test_the_committed_table_is_that_of_the_sources(usage):
                                         ("bf16", r"ld\.global(\.nc)?\.v4\.u16")])
 def test_rows_are_read_in_vectors(kind, load):
     ptx = resources.compile_module("spmm.cu", (f"spmm_short<{kind}, 4, 32>",), 80)[1].ptx
-    assert re.search(load, ptx) and re.search(r"st\.global\.v4\.f32", ptx)
+    assert re.search(load, ptx) and re.search(r"st\.global(\.cs)?\.v4\.f32", ptx)
 
 
 def test_what_is_used_once_in_a_while_leaves_the_cache_first():

@@ -34,9 +34,9 @@ def test_every_exchange_trains_as_on_the_cpu(stand_in, graph, mode, schedule):
            "HPCGCN_CUDA_STAND_IN_SCHEDULE": schedule}
     done = launch(2, [sys.executable, HERE / "run_presets.py", graph, mode], env=env,
                   timeout=500).check()
-    assert done.stdout.count("largest difference") >= 10, done.stdout
+    assert done.stdout.count("largest difference") >= 17, done.stdout
     refused = {line.split()[0] for line in done.stdout.splitlines() if "refused" in line}
-    without_nccl = {"gnnpipe", "gat:gnnpipe", "gnnpipe-hybrid", "mixgcn-moa"}
+    without_nccl = {"gnnpipe", "gat-gnnpipe", "gnnpipe-hybrid", "mixgcn-moa"}
     assert refused == (without_nccl if mode == "nccl" else set()), done.stdout
 
 

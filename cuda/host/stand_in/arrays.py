@@ -57,7 +57,8 @@ class MemoryPool:
 
     def holding(self, address: int, nbytes: int):
         """The memory in which these bytes lie; an error if they lie in none."""
-        for start, (size, memory) in list(self._live.items()):     # garbage may be freed in it
+        for start in list(self._live):           # garbage may be freed in between
+            size, memory = self._live.get(start, (-1, None))
             if start <= address and address + nbytes <= start + size:
                 return memory()
         raise ValueError(f"{nbytes} bytes at {address:#x} are not in device memory")
