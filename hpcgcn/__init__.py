@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         open_model as open_model,
         predict as predict,
     )
+    from hpcgcn.train.on_ranks import train_on_ranks as train_on_ranks
     from hpcgcn.train.run import Result as Result, train_model as train_model
     from hpcgcn.train.trainer import Trainer as Trainer
 
@@ -54,6 +55,7 @@ _HOME = {
     "hpcgcn.logs": ("show_messages",),
     "hpcgcn.train.callback": ("EpochReport",),
     "hpcgcn.train.inference": ("open_model", "predict", "TrainedModel"),
+    "hpcgcn.train.on_ranks": ("train_on_ranks",),
     "hpcgcn.train.run": ("train_model", "Result"),
     "hpcgcn.train.trainer": ("Trainer",),
 }
