@@ -42,6 +42,8 @@ def arguments() -> argparse.Namespace:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=100_000)
     parser.add_argument("--parts", type=int, nargs="+", default=[4, 16, 64])
+    parser.add_argument("--graphs", nargs="+", choices=[*PUBLIC, *GENERATED],
+                        default=[*PUBLIC, *GENERATED])
     parser.add_argument("--volume-entries", type=int, default=600_000)
     parser.add_argument("--no-write", action="store_true",
                         help="print the tables, leave benchmarks/results alone")
@@ -109,10 +111,14 @@ def graphs(args, folder: pathlib.Path) -> dict[str, pathlib.Path]:
     paths = {}
     data = os.environ.get("HPCGCN_TEST_DATA")
     for name, words in PUBLIC.items() if data else ():
+        if name not in args.graphs:
+            continue
         paths[name] = folder / f"{name}.h5"
         hpcgcn("import", words[0], str(pathlib.Path(data, words[1])), *words[2:],
                "-o", str(paths[name]))
     for name, words in GENERATED.items():
+        if name not in args.graphs:
+            continue
         paths[name] = folder / f"{words[0]}-{len(paths)}.h5"
         hpcgcn("generate", *words, "--nodes", str(args.nodes), "--features", "1", "-o",
                str(paths[name]))
@@ -187,6 +193,10 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for name, path in graphs(args, pathlib.Path(folder)).items():
             measured += measure(args, name, path)
+            write(args, measured)                    # what is measured is kept
+
+
+def write(args, measured: list[dict]):
     sections = ["Rows that hops exchange when the loss needs all of them: halo rows, and with "
                 "partial sums where these are fewer. Bytes per entry are small graphs' buffers as "
                 "well; seconds on a machine with other work.",
@@ -195,11 +205,11 @@ def main():
         own = [m for m in measured if m["graph"] == name]
         sections += [f"{name}: {own[0]['nodes']:,} nodes, {own[0]['entries']:,} entries",
                      table(own)]
-    print("\n\n".join(sections))
-    if not args.no_write:
-        command = " ".join(["python benchmarks/partitioners.py", *sys.argv[1:]])
-        print("written:", write_results("partitioners", "Partitioners", command, sections,
-                                        {"divisions": measured}))
+    if args.no_write:
+        print("\n\n".join(sections))
+        return
+    command = " ".join(["python benchmarks/partitioners.py", shlex.join(sys.argv[1:])])
+    write_results("partitioners", "Partitioners", command, sections, {"divisions": measured})
 
 
 if __name__ == "__main__":

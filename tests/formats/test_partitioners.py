@@ -1,6 +1,7 @@
 """Each partitioner: sound parts from a file read in blocks as from memory; the best that fits the
 memory is taken, what does not fit or is not there is refused."""
 
+import errno
 import signal
 
 import numpy as np
@@ -9,7 +10,7 @@ from graphs import varieties
 from small_graphs import small_graph
 
 from hpcgcn.backend.native.library import kernels
-from hpcgcn.errors import BackendError, ConfigError
+from hpcgcn.errors import BackendError, ConfigError, FileError
 from hpcgcn.files.datasets import content_checksum
 from hpcgcn.graph import csr, divide as dividing, ordered
 from hpcgcn.graph.data import TEST, TRAIN
@@ -215,6 +216,15 @@ def test_kaminpar_that_is_not_there_is_named(monkeypatch):
     with pytest.raises(ConfigError, match="kaminpar is not installed.*pip install kaminpar"):
         partition_graph(COMMUNITIES, 4, "kaminpar")
     assert choose_parts(task_of(COMMUNITIES, 4)).method == "metis"
+
+
+@needs_kaminpar
+def test_no_room_for_the_temporary_file_is_said(monkeypatch):
+    def no_room(path, task, weights):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(kaminpar, "_write", no_room)
+    with pytest.raises(FileError, match="graph.parhip: No space left on device; check free space"):
+        partition_graph(COMMUNITIES, 4, "kaminpar")
 
 
 @needs_kaminpar

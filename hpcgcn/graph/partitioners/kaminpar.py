@@ -18,6 +18,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from hpcgcn.errors import BackendError, ConfigError
+from hpcgcn.files.atomic import explained
 from hpcgcn.files.tidy import temporary_folder
 from hpcgcn.graph.partitioners import kaminpar_process
 from hpcgcn.graph.partitioners.base import Forecast, Partitioner, Size, Task
@@ -57,7 +58,8 @@ class KaMinPar(Partitioner):
         symmetric = Task(indptr, indices, False, task.n_parts)
         with temporary_folder(tempfile.gettempdir()) as folder:
             path = os.path.join(folder, "graph.parhip")
-            _write(path, symmetric, task.weights)
+            with explained(path):
+                _write(path, symmetric, task.weights)
             parts = _run(path, os.path.join(folder, "parts.npy"), task)
         if task.marked is not None:
             even_out(task.indptr, task.indices[...], parts, task.marked, task.n_parts)
