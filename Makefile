@@ -28,6 +28,7 @@ NATIVE = setup.cfg setup.py pyproject.toml $(wildcard hpcgcn/backend/native/src/
 INSTALLED = $(VENV)/.installed
 TESTABLE = $(VENV)/.testable
 LINTABLE = $(VENV)/.lintable
+DOCUMENTED = $(VENV)/.documented
 
 # The tests that run on every number of ranks, started by mpiexec; all others are one process, and may start jobs.
 ON_RANKS = $(wildcard tests/*/test_mpi_*.py)
@@ -38,13 +39,14 @@ RUN_ON_RANKS = $(BIN)/python tests/launch.py $$ranks 600 $(BIN)/python -m pytest
 WORKERS = 2
 SIDE_BY_SIDE = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup demo lint test test-fast test-unit test-mpi test-jobs test-jobs-of-strategies test-jobs-on-clusters test-other-jobs test-mpich test-lab test-gpu gpu-day cluster-deps peers clean
+.PHONY: help setup demo lint docs test test-fast test-unit test-mpi test-jobs test-jobs-of-strategies test-jobs-on-clusters test-other-jobs test-mpich test-lab test-gpu gpu-day cluster-deps peers clean
 
 help:
 	@echo "make demo          generate a graph, train on $(RANKS) ranks, show the result"
 	@echo "make test          set up and run all tests"
 	@echo "make test-fast     what to run before a commit: no jobs, nothing slow, 2 ranks"
 	@echo "make lint          style and types (ruff, mypy)"
+	@echo "make docs          the documentation site, into build/docs/site; a dead link is an error"
 	@echo "make setup         only the virtual environment ($(VENV))"
 	@echo "make cluster-deps  Debian packages for the tests that need Slurm, network namespaces or Chromium (root)"
 	@echo "make test-mpich    the tests that use MPI, with MPICH, in an environment of its own"
@@ -73,6 +75,16 @@ $(LINTABLE): $(TESTABLE)
 lint: $(LINTABLE)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+$(DOCUMENTED): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	touch $@
+
+# Offline: nothing is fetched, and the pages need nothing from elsewhere.
+docs: $(DOCUMENTED)
+	$(BIN)/python docs/build.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --config-file docs/mkdocs.yml
+	@echo "build/docs/site/index.html"
 
 demo: $(INSTALLED)
 	@mkdir -p runs

@@ -27,8 +27,12 @@ COMMANDS = {
     "report": "compare runs in one HTML page that opens offline",
     "trace": "the timeline of a run, for Perfetto and chrome://tracing",
     "profile": "where the time of a run's epochs went, per layer and operation",
+    "watch": "the curves of a run while it trains",
+    "run": "a table of runs with their settings and results",
     "methods": "the published methods and the settings they stand for",
-    "config": "all settings with their defaults and meaning",
+    "config": "all settings with their defaults and meaning; or check a file of them",
+    "configs": "settings that others published: list them, copy one",
+    "completion": "completion of commands and flags for bash and zsh",
     "doctor": "what this machine offers, and whether training can run",
 }
 
@@ -82,6 +86,13 @@ def main(argv: list[str] | None = None) -> int:
         chosen.unknown(rest)
     show_messages()
     return _run(_module(args.command), args)
+
+
+def command_parser(name: str) -> argparse.ArgumentParser:
+    """The parser of one command, for documents and completion."""
+    parser = _Parser(prog=f"hpcgcn {name}", description=COMMANDS[name], allow_abbrev=False)
+    _module(name).add_arguments(parser)
+    return parser
 
 
 def _print_anything():

@@ -20,7 +20,9 @@ from hpcgcn.timeline.file import NAME as TRACE
 from hpcgcn.train import lock
 from hpcgcn.train.checkpoint import files_of_checkpoint
 
-FILES = ("config.toml", "metrics.csv", "choices.json", "summary.json", TRACE, lock.NAME)
+LIVE = "live.json"
+FILES = ("config.toml", "metrics.csv", "choices.json", "summary.json", TRACE, LIVE,
+         LIVE + ".part", lock.NAME)
 _MOST_BYTES = 64 << 20               # of a small file that is read back
 
 

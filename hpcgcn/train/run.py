@@ -31,6 +31,7 @@ from hpcgcn.train.accounting import work_by_role
 from hpcgcn.train.callback import Callback, CallbackRunner, EpochReport
 from hpcgcn.train.folder import RunFolder
 from hpcgcn.train.gpu import asks_for_gpu, prepare_gpu
+from hpcgcn.train.live import LiveFile
 from hpcgcn.train.lock import LockHolder
 from hpcgcn.train.messages import closing_lines, unused_settings
 from hpcgcn.train.plateau import ChanceWatch, chance_loss, features_are_uneven, remedy
@@ -218,7 +219,7 @@ def _run(trainer: Trainer, folder: RunFolder, lock: LockHolder, watchdog: Watchd
     chance = ChanceWatch(chance_loss(comm, trainer.engine.labels, trainer.shape.n_classes))
     stopped = False
     scores: dict[str, float] = {}            # of the last epoch, if it was evaluated
-    shown = Progress(config, comm.rank == 0)
+    shown, live = Progress(config, comm.rank == 0), LiveFile(folder, config.epochs, ledger)
     with StopRequest() as request, watchdog.impatient(), contextlib.closing(shown):
         while trainer.epoch < config.epochs and not stopped and not trainer.out_of_patience:
             late = config.time_limit and time.perf_counter() - began > 60 * config.time_limit
@@ -243,6 +244,7 @@ def _run(trainer: Trainer, folder: RunFolder, lock: LockHolder, watchdog: Watchd
                     trainer.remember_best(scores)
                 shown.evaluated(trainer.epoch, loss, scores)
             if metrics and row is not None:          # on rank 0
+                live.update(trainer.epoch)
                 metrics.write({"epoch": trainer.epoch, "loss": loss,
                                **{k: v for k, v in scores.items() if v == v}, **row,
                                **trainer.errors.row(),

@@ -102,7 +102,7 @@ def test_overwrite_leaves_nothing_of_the_old_run(here):
     assert train("g.h5", *SHORT, "--epochs", "2", "--overwrite") == 0
     held = contents(here / "runs" / "a")
     files = {name for name, state in held.items() if state[0] == "file"}
-    assert files == {"run.json", "config.toml", "metrics.csv", "summary.json",
+    assert files == {"run.json", "config.toml", "metrics.csv", "summary.json", "live.json",
                      "checkpoints/epoch-000002/model.h5"}
 
 
