@@ -5,11 +5,13 @@ import numpy as np
 import pytest
 from many_runs import job, run_many
 from same_losses import assert_same_losses
-from small_graphs import graph_files
+from small_graphs import graph_files, small_graph
 
 from hpcgcn.config import make_config
 from hpcgcn.errors import ConfigError
 from hpcgcn.exchange.presets import PRESETS
+from hpcgcn.graph.partition import partition_graph
+from hpcgcn.graph.store import write_partition
 
 pytestmark = [pytest.mark.mpi_skip, pytest.mark.timeout(600)]
 
@@ -70,6 +72,33 @@ def presets_learn_and_differ(found, exact):
         assert np.isfinite(losses).all() and losses[-1] < bound, f"{name}: {losses}"
         is_exact = name in ("overlap", "vanilla")
         assert (abs(losses[5] - exact["losses"][5]) < 1e-5) == is_exact, f"{name}: {losses}"
+
+
+LATE = {"1": (True, True), "features=1": (True, False), "gradients=1": (False, True),
+        "0": (False, False)}
+
+
+def test_stale_rows_are_those_of_a_serial_run(tmp_path):
+    """Rows, their logits and what the vectors learn from them; gradients an epoch late."""
+    pytest.importorskip("torch")
+    from serial_stale_gat import StaleGat
+    settings = GAT | {"backend": "reference", "dtype": "float64", "epochs": 8, "layers": 3,
+                      "hidden": 8, "dropout": 0.5, "seed": 5}
+    graphs = {"undirected": small_graph(40, 110, 6, 4, seed=7),
+              "directed": small_graph(40, 110, 6, 4, seed=7, directed=True)}
+    for kind, graph in graphs.items():
+        write_partition(tmp_path / f"{kind}.h5", graph, partition_graph(graph, 3, "random", seed=1),
+                        settings={})
+    found = run_many(3, [job(f"{kind}.{late}", tmp_path / f"{kind}.h5", staleness=late, **settings)
+                         for kind in graphs for late in LATE], tmp_path)
+    for kind, graph in graphs.items():
+        part = partition_graph(graph, 3, "random", seed=1)
+        for late, (features, gradients) in LATE.items():
+            serial = StaleGat(graph, make_config(settings), part, features, gradients)
+            expected = [serial.run_epoch(t) for t in range(settings["epochs"])]
+            run = found[f"{kind}.{late}"]
+            assert "losses" in run, run
+            np.testing.assert_allclose(run["losses"], expected, rtol=1e-9, err_msg=f"{kind} {late}")
 
 
 @pytest.mark.parametrize("settings, reason", [
