@@ -10,7 +10,7 @@ from importlib.resources import files
 from hpcgcn import __version__
 from hpcgcn.files.atomic import atomic_text
 from hpcgcn.files.replace import REMEDY, Replaces
-from hpcgcn.report import pipelines, scales, svg, tables, timeline
+from hpcgcn.report import pipelines, scales, seeds, svg, tables, timeline
 from hpcgcn.report.curves import make_charts
 from hpcgcn.report.errors import error_charts
 from hpcgcn.report.runs import Run
@@ -57,8 +57,8 @@ def page(runs: list[Run], title: str = "") -> str:
                              for name in ("page", "timeline")) for kind in ("css", "js"))
     timelines = _timelines(runs)             # first: what is damaged becomes a note
     body = "".join((_header(runs, title), _notes(runs), _highlights(runs), _results(runs),
-                    _legend(runs), _curves(runs), _times(runs), timelines, _errors(runs),
-                    _pipelines(runs), _settings(runs)))
+                    _seeds(runs), _legend(runs), _curves(runs), _times(runs), timelines,
+                    _errors(runs), _pipelines(runs), _settings(runs)))
     return ('<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
             'content="width=device-width, initial-scale=1"><meta '
             'http-equiv="Content-Security-Policy" content="default-src \'none\'; style-src '
@@ -125,6 +125,14 @@ def _results(runs: list[Run]) -> str:
     bold = "The best value of a column is set in bold. " if len(runs) > 1 else ""
     return _section("Results", tables.results_table(runs),
                     bold + "Rest the pointer on a heading for its meaning.")
+
+
+def _seeds(runs: list[Run]) -> str:
+    table = seeds.seeds_table(runs)
+    return _section("Means over seeds", table,
+                    "Runs of the same settings but for the seed: mean and standard deviation. Each "
+                    "run counts with the test score at its own best validation score."
+                    ) if table else ""
 
 
 def _times(runs: list[Run]) -> str:
