@@ -39,7 +39,7 @@ RUN_ON_RANKS = $(BIN)/python tests/launch.py $$ranks 600 $(BIN)/python -m pytest
 WORKERS = 2
 SIDE_BY_SIDE = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup demo lint docs test test-fast test-unit test-mpi test-jobs test-jobs-of-strategies test-jobs-on-clusters test-other-jobs test-mpich test-lab test-gpu gpu-day cluster-deps peers clean
+.PHONY: help setup demo lint docs wheel test test-fast test-unit test-mpi test-jobs test-jobs-of-strategies test-jobs-on-clusters test-other-jobs test-mpich test-lab test-gpu gpu-day cluster-deps peers clean
 
 help:
 	@echo "make demo          generate a graph, train on $(RANKS) ranks, show the result"
@@ -47,6 +47,7 @@ help:
 	@echo "make test-fast     what to run before a commit: no jobs, nothing slow, 2 ranks"
 	@echo "make lint          style and types (ruff, mypy)"
 	@echo "make docs          the documentation site, into build/docs/site; a dead link is an error"
+	@echo "make wheel         a manylinux wheel in dist/, tried without a compiler"
 	@echo "make setup         only the virtual environment ($(VENV))"
 	@echo "make cluster-deps  Debian packages for the tests that need Slurm, network namespaces or Chromium (root)"
 	@echo "make test-mpich    the tests that use MPI, with MPICH, in an environment of its own"
@@ -75,6 +76,7 @@ $(LINTABLE): $(TESTABLE)
 lint: $(LINTABLE)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/hadolint packaging/Dockerfile
 
 $(DOCUMENTED): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
@@ -85,6 +87,9 @@ docs: $(DOCUMENTED)
 	$(BIN)/python docs/build.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --config-file docs/mkdocs.yml
 	@echo "build/docs/site/index.html"
+
+wheel:
+	packaging/build-wheel dist
 
 demo: $(INSTALLED)
 	@mkdir -p runs
