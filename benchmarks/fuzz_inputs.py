@@ -70,13 +70,12 @@ def main() -> int:
     print(table.text(book.seconds, args.seed, args.messages))
     if not whole:
         print(f"stopped after {table.n_done:,} of {len(cases):,} cases")
-        return 1
     if args.write:
         print(
-            table.write(book.seconds, args.seed, book.commits,
+            table.write(book.seconds, args.seed, book.commits, len(cases),
                         " ".join(["python", "benchmarks/fuzz_inputs.py", *sys.argv[1:]]))
         )
-    return 1 if table.n_faults else 0
+    return 1 if table.n_faults or not whole else 0
 
 
 def _filled(table, outcomes, n_cases: int) -> bool:
@@ -177,7 +176,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--messages", action="store_true",
                         help="list the messages of refusals, too")
     parser.add_argument("--write", action="store_true",
-                        help="write results/fuzz-inputs.md and .json")
+                        help="write results/fuzz-inputs.md and .json, also if SIGTERM ends it")
     args = parser.parse_args()
     if args.case is not None and len(args.kind or ()) != 1:
         parser.error("--case goes with one --kind")

@@ -82,12 +82,13 @@ class Table:
             ]
         return "\n".join(lines)
 
-    def write(self, seconds: float, seed: int, commits: list[str], command: str):
-        """results/fuzz-inputs.md and .json."""
-        words = (f"{self.n_done:,} damaged inputs, seed {seed}, {seconds / 60:.0f} minutes, with "
-                 f"the code of {', then '.join(commits)}. Each went through what a user does with "
-                 "it: a graph through info, partition, two epochs of training and prediction; a "
-                 "checkpoint through info, evaluation, prediction, export and resumed training; "
+    def write(self, seconds: float, seed: int, commits: list[str], n_cases: int, command: str):
+        """results/fuzz-inputs.md and .json; n_cases: that there would be, were it not ended."""
+        ended = "" if self.n_done >= n_cases else f" of {n_cases:,} (the run was ended before)"
+        words = (f"{self.n_done:,}{ended} damaged inputs, seed {seed}, {seconds / 60:.0f} minutes, "
+                 f"with the code of {', then '.join(commits)}. Each went through what a user does "
+                 "with it: a graph through info, partition, two epochs of training and prediction; "
+                 "a checkpoint through info, evaluation, prediction, export and resumed training; "
                  "files of others through import and then all of that. `used`: it was sound and "
                  "everything succeeded. `refused`: one message of ours. All other columns are "
                  "faults. The time for which a case waits for a core does not count. DGL is not "
