@@ -22,14 +22,11 @@ def run(args) -> int:
     """Run this command; returns the exit code."""
     import json
 
-    from hpcgcn.errors import FileError
+    from hpcgcn.cli.trace import recorded_epochs
     from hpcgcn.timeline.profile import kind_alone, profile
     from hpcgcn.timeline.read import read_timeline
     timeline = read_timeline(args.run)
-    epochs = timeline.epochs()
-    if not epochs:
-        raise FileError(f"{args.run}: no epoch was recorded by all ranks; train again with a "
-                        "window that the run reaches (--trace last:4)")
+    epochs = recorded_epochs(args.run, timeline)
     rows = (profile(timeline, epochs, kind_alone) if args.by == "kind"
             else profile(timeline, epochs))
     if args.json:

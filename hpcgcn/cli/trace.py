@@ -25,9 +25,18 @@ def run(args) -> int:
     replaces = foreign(args.overwrite)
     check_target(args.output, replaces, [args.run])
     timeline = read_timeline(args.run)
+    epochs = recorded_epochs(args.run, timeline)
     atomic_text(args.output, chrome_trace(timeline, args.run), replaces, [args.run])
-    epochs = timeline.epochs()
     print(f"{len(timeline.ranks)} ranks, epochs {epochs[0]} to {epochs[-1]}, "
-          f"{len(timeline.messages):,} messages: {args.output}" if epochs
-          else f"no epoch is complete: {args.output}")
+          f"{len(timeline.messages):,} messages: {args.output}")
     return 0
+
+
+def recorded_epochs(run: str, timeline) -> list[int]:
+    """The epochs of a timeline; a run that has not reached its window has none."""
+    from hpcgcn.errors import FileError
+    epochs = timeline.epochs()
+    if not epochs:
+        raise FileError(f"{run}: no epoch was recorded by all ranks; train again with a window "
+                        "that the run reaches (--trace last:4)")
+    return epochs

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 
 from hpcgcn.mpi.runtime import Runtime
 from hpcgcn.mpi.world import on_root
 from hpcgcn.timeline.file import Recording
 from hpcgcn.trace.recorder import Trace
 from hpcgcn.train.folder import RunFolder
+
+log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
@@ -19,5 +22,8 @@ def recording(runtime: Runtime, folder: RunFolder):
         return
     made = Recording(runtime.comm, runtime.trace)
     yield
+    if not runtime.trace.phases and runtime.rank == 0:
+        log.warning("no epoch of the window that is to be traced was reached: --trace last:4 "
+                    "records the last ones, whatever their number")
     text = made.collect()
     on_root(runtime.comm, folder.write_trace, text)

@@ -17,6 +17,7 @@ from same_losses import assert_same_losses
 
 from hpcgcn.graph.generate import generate_sbm
 from hpcgcn.graph.store import write_graph
+from hpcgcn.timeline.read import read_timeline
 from hpcgcn.train import checkpoint
 
 pytestmark = [pytest.mark.one_machine, pytest.mark.slow]
@@ -191,3 +192,14 @@ def test_missing_tools_and_rights_are_named(tmp_path):
                               env={"PATH": "/usr/bin:/bin"}, user=65534, cwd="/",
                               capture_output=True, text=True)
         assert done.returncode == 2 and ("root" in done.stderr or "denied" in done.stderr)
+
+
+def test_no_message_of_a_trace_arrives_before_it_is_sent(folder):
+    done = lab("--hosts", 2, "--ranks-per-host", 2, "--rate", "200mbit", "--", "hpcgcn", "train",
+               "g.h5", "--hidden", "16", "--epochs", "8", "--trace", "--name", "traced", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    timeline = read_timeline(str(folder / "runs" / "traced"))
+    assert {rank.host for rank in timeline.ranks} == {"h1", "h2"}
+    crossing = [message for message in timeline.messages if message.arrived is not None
+                and timeline.ranks[message.sender].host != timeline.ranks[message.receiver].host]
+    assert len(crossing) > 50 and all(message.arrived > message.sent for message in crossing)

@@ -150,7 +150,7 @@ COMMAND_FLAGS = {"--config", "--plot", "--weights", "--normalise-features", "--o
                  "--undirected", "--labels", "--label-column", "--seed", "--format", "--help",
                  "--split", "--splits", "--json", "--by", "--to", "--what", "--check", "--time",
                  "--account", "--method", "--memory", "--force", "--forecast",
-                 "--signal", "--overwrite", "--sort", "--once"}
+                 "--signal", "--overwrite", "--sort", "--once", "--png"}
 
 
 def test_the_flags_of_readme_and_guides_exist():

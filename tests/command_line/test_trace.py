@@ -17,8 +17,9 @@ RUNS = {"vanilla": {}, "overlap": {}, "pipegcn": {}, "sylvie-a": {}, "gnnpipe": 
         "hosts": {"method": "overlap", "parallel": "hosts", "ranks_per_host": 2},
         "gat": {"method": "pipegcn", "model": "gat"},
         "newest": {"method": "overlap", "trace": "last:2"},
-        "untraced": {"method": "overlap", "trace": "none"}}
-TRACED = [name for name in RUNS if name not in ("newest", "untraced")]
+        "untraced": {"method": "overlap", "trace": "none"},
+        "not reached": {"method": "overlap", "trace": "100-110", "epochs": 2}}
+TRACED = [name for name in RUNS if name not in ("newest", "untraced", "not reached")]
 
 
 @pytest.fixture(scope="module")
@@ -168,6 +169,13 @@ def test_a_run_without_a_trace_is_told_so(runs, command, capsys, tmp_path, monke
     monkeypatch.chdir(tmp_path)
     assert main([command, str(runs[0] / "untraced")]) == 2
     assert "train with --trace" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["trace", "profile"])
+def test_a_window_that_was_not_reached_is_told(runs, command, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main([command, str(runs[0] / "not reached")]) == 2
+    assert "no epoch was recorded" in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
 DAMAGES = {
