@@ -51,6 +51,24 @@ class Message:
         return True
 
 
+class HostCopy:
+    """An array of a backend as the host sees it: what `read` returned may be changed, and `write`
+    brings it back."""
+
+    def __init__(self, backend, array):
+        self.backend, self.array = backend, array
+        self._host: Any = None
+
+    def read(self) -> np.ndarray:
+        """The array itself where the host can reach it."""
+        self._host = self.backend.to_host(self.array)
+        return self._host
+
+    def write(self):
+        """Make the array what the host's copy is."""
+        self.backend.copy(self._host, self.array)
+
+
 def count_entries(indptr, row_ends=None) -> int:
     """Entries of a matrix; refuses row_ends that are not within their rows."""
     if row_ends is None:
@@ -100,6 +118,10 @@ class Backend(AttentionOperations, ColumnOperations):
     @abc.abstractmethod
     def to_host(self, array) -> np.ndarray:
         """The contents as a NumPy array (may share memory on a CPU)."""
+
+    def host_copy(self, array) -> HostCopy:
+        """An array that goes to the host and back in every epoch."""
+        return HostCopy(self, array)
 
     @abc.abstractmethod
     def copy(self, source, target):

@@ -28,7 +28,7 @@ from hpcgcn.backend.cuda_messages import CudaMessage
 from hpcgcn.backend.cuda_nccl import Nccl
 from hpcgcn.backend.cuda_products import Products
 from hpcgcn.backend.cuda_rows import CudaRows
-from hpcgcn.backend.cuda_uploads import Uploads
+from hpcgcn.backend.cuda_uploads import PinnedCopy, Uploads
 
 log = logging.getLogger(__name__)
 
@@ -141,6 +141,9 @@ class CudaBackend(CudaAttention, CudaColumns, CudaRows):
             self._copy_on_device(array, packed)
             array = packed
         return array.get()
+
+    def host_copy(self, array):
+        return PinnedCopy(self, array)
 
     def copy(self, source, target):
         if isinstance(target, np.ndarray):

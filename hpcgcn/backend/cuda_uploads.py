@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from hpcgcn.backend.base import HostCopy
+
 CHUNK_BYTES = 8 << 20
 
 
@@ -52,3 +54,30 @@ class Uploads:
         pinned, event = self._buffers[self._turn]
         event.synchronize()
         return pinned, event
+
+
+class PinnedCopy(HostCopy):
+    """A device array with a pinned copy of its own, which lives as long as it: no chunks, and the
+    host waits only for reading."""
+
+    def __init__(self, backend, array):
+        super().__init__(backend, array)
+        memory = backend.cupy.cuda.alloc_pinned_memory(max(array.nbytes, 1))
+        self._host = np.frombuffer(memory, array.dtype, array.size).reshape(array.shape)
+
+    def __del__(self):
+        # Nobody else may get the pinned memory while a copy out of it is to come.
+        if not sys.is_finalizing():
+            self.backend.compute.synchronize()
+
+    def read(self) -> np.ndarray:
+        compute = self.backend.compute
+        if self.array.nbytes:
+            self.array.data.copy_to_host_async(self._host.ctypes.data, self.array.nbytes, compute)
+            compute.synchronize()
+        return self._host
+
+    def write(self):
+        if self.array.nbytes:                    # the next read comes after it in the stream
+            self.array.data.copy_from_host_async(self._host.ctypes.data, self.array.nbytes,
+                                                 self.backend.compute)

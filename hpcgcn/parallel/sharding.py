@@ -14,13 +14,12 @@ class Replicated:
     def __init__(self, runtime: Runtime, parameters: Parameters):
         self.runtime, self.parameters = runtime, parameters
         self.size, self.specs = parameters.size, parameters.specs
+        self.gradient = parameters.backend.host_copy(parameters.grad)
 
     def sum(self, agreed: np.ndarray):
         """Add up the gradient over the ranks that share it, and `agreed` over all ranks."""
-        backend, p = self.parameters.backend, self.parameters
-        gradient = backend.to_host(p.grad)  # the array itself where MPI can read it
-        self._sum(agreed, gradient)
-        backend.copy(gradient, p.grad)
+        self._sum(agreed, self.gradient.read())
+        self.gradient.write()
 
     def _sum(self, agreed, gradient):
         self.runtime.sum_in_place(agreed, gradient)

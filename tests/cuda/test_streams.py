@@ -186,6 +186,47 @@ def test_a_source_may_change_once_it_was_uploaded(backend, monkeypatch):
     assert (backend.to_host(there) == rows(0)).all() and (backend.to_host(filled) == rows(1)).all()
 
 
+def test_an_array_goes_to_the_host_and_back(backend):
+    """As the gradient does: read, changed there, written, and the next kernels see it."""
+    array = backend.zeros((ROWS, WIDTH))
+    host, scratch = backend.host_copy(array), backend.zeros((ROWS, WIDTH))
+    for seed in range(3):
+        backend.copy(rows(seed), array)
+        seen = host.read()
+        assert (seen == rows(seed)).all()
+        seen *= 2
+        host.write()
+        backend.axpby(1.0, array, 1.0, scratch, scratch)
+    assert (backend.to_host(scratch) == 2 * (rows(0) + rows(1) + rows(2))).all()
+
+
+def test_a_host_copy_may_be_dropped_while_it_is_written(backend):
+    array = backend.zeros((ROWS, WIDTH))
+    host = backend.host_copy(array)
+    host.read()[:] = 5
+    host.write()
+    del host
+    gc.collect()
+    assert (backend.to_host(array) == 5).all()
+
+
+def test_asynchronous_copies_want_pinned_memory(stand_in):
+    """Ordinary memory is an error when the copy is queued, pinned memory that is gone by then when
+    it runs."""
+    stream = stand_in.cuda.Stream(non_blocking=True).use()
+    array, pageable = stand_in.zeros((8,), np.float32), np.zeros(8, np.float32)
+    for copy in (array.data.copy_from_host_async, array.data.copy_to_host_async):
+        with pytest.raises(ValueError, match="not pinned"):
+            copy(pageable.ctypes.data, 32, stream)
+    pinned = np.frombuffer(stand_in.cuda.alloc_pinned_memory(32), np.float32)
+    with pytest.raises(ValueError, match="not pinned"):
+        array.data.copy_from_host_async(pinned.ctypes.data, 36, stream)      # past its end
+    array.data.copy_from_host_async(pinned.ctypes.data, 32, stream)
+    del pinned
+    with pytest.raises(RuntimeError, match="freed before the copy"):
+        stream.synchronize()
+
+
 def test_uploads_may_be_dropped_while_a_copy_is_to_come(stand_in, schedule):
     stream = stand_in.cuda.Stream(non_blocking=True).use()
     uploads, there = Uploads(stand_in), stand_in.empty((ROWS, WIDTH), np.float32)

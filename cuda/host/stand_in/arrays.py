@@ -67,6 +67,42 @@ class MemoryPool:
 POOL = MemoryPool()
 
 
+class PinnedMemory:
+    """Host memory that asynchronous copies may use: only this, and only while someone holds it."""
+
+    def __init__(self):
+        self._live = {}                          # address -> (bytes, weak reference to the memory)
+
+    def allocate(self, size: int) -> memoryview:
+        raw = np.zeros(size + 64, np.uint8)
+        start = -raw.ctypes.data % 64
+        held = raw[start:start + size].data      # keeps `raw`
+        self._live[raw.ctypes.data + start] = size, weakref.ref(raw)
+        return held
+
+    def check(self, address: int, size: int):
+        """A function that gives the address when the copy runs; an error here if the memory is not
+        pinned, and there if it has been freed by then."""
+        for start in list(self._live):
+            length, memory = self._live[start]
+            if memory() is None:
+                del self._live[start]
+            elif start <= address and address + size <= start + length:
+                return lambda: self._while_held(address, memory)
+        raise ValueError(f"an asynchronous copy of {size} bytes at {address:#x}, which is not "
+                         "pinned memory")
+
+    @staticmethod
+    def _while_held(address: int, memory) -> int:
+        if memory() is None:
+            raise RuntimeError("the pinned memory of an asynchronous copy was freed before the "
+                               "copy")
+        return address
+
+
+PINNED = PinnedMemory()
+
+
 class MemoryPointer:
     """Where an array is, with the asynchronous copies that CuPy offers on it."""
 
@@ -79,11 +115,13 @@ class MemoryPointer:
 
     def copy_to_host_async(self, mem, size, stream=None):
         view, address = self._view, _address(mem)
-        streams.enqueue(lambda: ctypes.memmove(address, view.ctypes.data, size), stream)
+        there = PINNED.check(address, size)
+        streams.enqueue(lambda: ctypes.memmove(there(), view.ctypes.data, size), stream)
 
     def copy_from_host_async(self, mem, size, stream=None):
         view, address = self._view, _address(mem)
-        streams.enqueue(lambda: ctypes.memmove(view.ctypes.data, address, size), stream)
+        there = PINNED.check(address, size)
+        streams.enqueue(lambda: ctypes.memmove(view.ctypes.data, there(), size), stream)
 
     def memset_async(self, value, size, stream=None):
         view = self._view
@@ -204,6 +242,4 @@ def asarray(a):
 
 def alloc_pinned_memory(size: int) -> memoryview:
     """Host memory that asynchronous copies read and write when they run, not before."""
-    raw = np.zeros(size + 64, np.uint8)
-    start = -raw.ctypes.data % 64
-    return raw[start:start + size].data
+    return PINNED.allocate(size)

@@ -13,6 +13,7 @@ class Staged(Replicated):
 
     def __init__(self, grid, parameters: Parameters):
         self.grid, self.parameters = grid, parameters
+        self.gradient = parameters.backend.host_copy(parameters.grad)
         self.specs = parameters.all_specs
         self.size = sum(spec.size for spec in self.specs)
         self.sizes = grid.stages.comm.allgather(parameters.size)
