@@ -10,7 +10,12 @@ logger "hpcgcn", and `show_messages()` shows them as the command line does.
 """
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
+
+# Threads of OpenBLAS would spin for a while after every product, on the cores on which those of the
+# kernels compute: let them sleep at once. It reads this when NumPy is loaded, which is later.
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
 if TYPE_CHECKING:
     from hpcgcn.config import Config as Config, make_config as make_config

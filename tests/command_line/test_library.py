@@ -109,3 +109,15 @@ def test_types_are_shipped():
     assert done.stdout == "True\n"
     with open(f"{hpcgcn.__path__[0]}/../setup.cfg") as file:
         assert "hpcgcn = py.typed" in file.read()
+
+
+@pytest.mark.parametrize("given, used", [(None, "4"), ("20", "20")])
+def test_threads_of_openblas_do_not_spin_unless_somebody_wants_them_to(given, used):
+    """What it reads when NumPy is loaded is set before that."""
+    name = "OPENBLAS_THREAD_TIMEOUT"
+    environment = {key: value for key, value in rank_environment().items() if key != name}
+    environment |= {name: given} if given else {}
+    code = f"import os, sys, hpcgcn; print('numpy' in sys.modules, os.environ['{name}'])"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, text=True,
+                          capture_output=True, check=True)
+    assert done.stdout.split() == ["False", used]
