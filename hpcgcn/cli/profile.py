@@ -41,6 +41,7 @@ def run(args) -> int:
 def _print(timeline, epochs, rows):
     from hpcgcn.cli import text
     from hpcgcn.timeline.chrome import in_words
+    from hpcgcn.timeline.profile import products
     shown = [[in_words(row.activity), _milliseconds(row.mean_seconds),
               _milliseconds(row.most_seconds), f"{100 * row.share:.1f} %",
               text.size(round(row.bytes_sent)) if row.bytes_sent else ""]
@@ -48,6 +49,12 @@ def _print(timeline, epochs, rows):
     mean, most = (sum(values) for values in zip(*((row.mean_seconds, row.most_seconds)
                                                   for row in rows)))
     print(text.table(["operation", "ms", "slowest rank", "share", "sent"], shown))
+    counted = products(timeline, epochs)
+    if counted:
+        print("\n" + text.table(
+            ["sparse products of all ranks", "million multiply-adds", "GF/s per rank"],
+            [[f"hop {row.hop}, {row.direction}", f"{row.multiply_adds / 1e6:,.1f}",
+              f"{row.gigaflops:.2f}"] for row in counted]))
     print(f"\nepochs {epochs[0]} to {epochs[-1]} of {len(timeline.ranks)} ranks: "
           f"{_milliseconds(mean)} ms per epoch; overlap hides "
           f"{100 * timeline.hidden_share(epochs):.1f} % of the time that messages are in flight")

@@ -55,9 +55,13 @@ class Aggregations:
     def multiply_adds(self) -> int:
         """Multiply-adds of this rank's sparse products in an epoch of training: what aggregation is
         balanced by."""
-        return sum(aggregation.multiply_adds
-                   for aggregation in (*self.forward, *self.backward)
-                   if aggregation is not None)
+        return sum(n for _, _, n in self.work())
+
+    def work(self) -> list[tuple[int, str, int]]:
+        """(hop, direction, multiply-adds) of the sparse products that are counted one by one."""
+        return [(hop, direction, int(aggregation.multiply_adds))
+                for direction, own in (("forward", self.forward), ("backward", self.backward))
+                for hop, aggregation in enumerate(own, 1) if aggregation is not None]
 
     def n_needed(self, block: int) -> int:
         """How many rows training runs a block of the model on: the first ones."""

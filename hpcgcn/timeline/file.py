@@ -7,7 +7,8 @@
          "sends": [[time, activity, [runtime, peer, tag], number, bytes], ...],
          "arrivals": [[time, [runtime, peer, tag], number], ...],
          "flights": [[activity, started, waited, arrived], ...],
-         "phases": [[name, epoch, begin, end], ...]}, ...]}
+         "phases": [[name, epoch, begin, end], ...],
+         "work": [[hop, direction, multiply-adds of its sparse product per epoch], ...]}, ...]}
 
 Times are seconds since the first event of the trace.
 """
@@ -37,11 +38,11 @@ class Recording:
         self.comm, self.trace = comm, trace
         self.start = measure_offset(comm, trace.clock)
 
-    def collect(self) -> str | None:
-        """The text of the file, on rank 0. Collective."""
+    def collect(self, work: list[tuple[int, str, int]]) -> str | None:
+        """The text of the file, on rank 0; work: of this rank's sparse products. Collective."""
         end = measure_offset(self.comm, self.trace.clock)
         mine = {"rank": self.comm.rank, "host": socket.gethostname(),
-                "clock_error": max(self.start.error, end.error),
+                "clock_error": max(self.start.error, end.error), "work": work,
                 **_shifted(self.trace.record(), self.start, end)}
         collected: list[bytes] = []
         line = np.frombuffer(json.dumps(mine).encode() + b"\n", np.uint8)

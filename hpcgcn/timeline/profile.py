@@ -11,6 +11,7 @@ from hpcgcn.trace.recorder import KINDS, Activity
 
 # Kinds in the order in which they come within a hop.
 _ORDER = {kind: number for number, kind in enumerate(KINDS)}
+PRODUCTS = ("aggregate", "interior", "boundary", "halo")
 _STEMS = {"forward": 0, "stage_forward": 0, "backward": 1, "stage_backward": 1}
 
 
@@ -73,3 +74,32 @@ def _place(activity: Activity) -> tuple:
     after = activity.kind in ("block", "weights")        # block k comes after hop k
     return way, place, after != (way == 1), _ORDER[activity.kind], activity.direction
 
+
+@dataclass(frozen=True)
+class Product:
+    """The sparse products of a hop and direction in an average epoch, over all ranks."""
+
+    hop: int
+    direction: str
+    multiply_adds: int
+    seconds: float                   # of ranks, added up
+
+    @property
+    def gigaflops(self) -> float:
+        """Of a rank, while it computes these products."""
+        return 2e-9 * self.multiply_adds / self.seconds if self.seconds else 0.0
+
+
+def products(timeline: Timeline, epochs: Iterable[int]) -> list[Product]:
+    """The arithmetic of aggregation, by hop and direction."""
+    chosen = set(epochs)
+    seconds: dict[tuple[int, str], float] = defaultdict(float)
+    adds: dict[tuple[int, str], int] = defaultdict(int)
+    for rank in timeline.ranks:
+        for place, n in rank.work.items():
+            adds[place] += n
+        for span in rank.in_epochs(chosen):
+            if span.activity.kind in PRODUCTS:
+                place = span.activity.hop, span.activity.direction
+                seconds[place] += span.seconds / max(len(chosen), 1)
+    return [Product(*place, n, seconds[place]) for place, n in adds.items() if n]

@@ -80,6 +80,7 @@ class RankTimeline:
     spans: list[Span]
     flights: list[Flight]
     phases: list[Phase]
+    work: dict[tuple[int, str], int]     # multiply-adds of sparse products, by hop and direction
 
     def epochs(self) -> list[Phase]:
         """The epochs, in order."""
@@ -162,7 +163,8 @@ def _rank(record: dict) -> RankTimeline:
              if stop - at >= SHORTEST]
     flights = [Flight(_number(start), _number(waited), _number(stop), _indexed(activities, number))
                for number, start, waited, stop in record["flights"]]
-    return RankTimeline(int(record["rank"]), str(record["host"]), spans, flights, phases)
+    work = {(int(hop), str(direction)): int(n) for hop, direction, n in record["work"]}
+    return RankTimeline(int(record["rank"]), str(record["host"]), spans, flights, phases, work)
 
 
 def _messages(records: list[dict]) -> list[Message]:

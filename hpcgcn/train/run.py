@@ -140,7 +140,7 @@ def _train(source, config: Config, runtime: Runtime, watchdog: Watchdog,
         with Trackers(config, start.path, comm.rank == 0) as trackers:
             runner = CallbackRunner(comm, trackers.and_then(callback))
             folder = RunFolder(start.path)
-            with recording(runtime, folder):
+            with recording(runtime, folder, trainer.engine.aggregations):
                 result = _run(trainer, folder, lock, watchdog, runner, uneven)
             trackers.summary = result.summary
         trainer.close()

@@ -9,7 +9,7 @@ from hpcgcn.cli import main
 from hpcgcn.errors import FileError
 from hpcgcn.graph.generate import generate_sbm
 from hpcgcn.graph.store import write_graph
-from hpcgcn.timeline.profile import kind_alone, profile
+from hpcgcn.timeline.profile import kind_alone, products, profile
 from hpcgcn.timeline.read import read_timeline
 
 RANKS, EPOCHS = 4, [5, 6, 7, 8]
@@ -104,6 +104,14 @@ def test_kinds_of_blocks_are_told_apart(runs):
                    "unpack", "allreduce"}
     assert partitioned <= kinds("overlap") and partitioned <= kinds("gat")
     assert {"aggregate", "block", "weights", "pack", "wait"} <= kinds("gnnpipe") & kinds("mixgcn")
+
+
+@pytest.mark.parametrize("name", ["overlap", "mixgcn", "hosts", "gat"])
+def test_arithmetic_is_that_of_the_summary(runs, name):
+    counted = products(read_timeline(str(runs[0] / name)), EPOCHS)
+    summary = runs[1][name]["summary"]["multiply_adds"]["all_ranks"]
+    assert sum(product.multiply_adds for product in counted) == summary > 0
+    assert all(product.seconds > 0 and product.gigaflops > 0 for product in counted)
 
 
 def test_the_newest_epochs_are_kept_where_the_end_is_not_known(runs):

@@ -145,6 +145,9 @@ class PipelineRank(Aggregations):
         self.stage.run_forward(schedule, context, *self.evaluation_links, exact=True)
 
     # -- accounting and checkpoints ----------------------------------------------------------------
+    def work(self) -> list[tuple[int, str, int]]:
+        return []                    # products are per chunk, and counted all together
+
     def multiply_adds(self) -> int:
         """Of the sparse products of an epoch."""
         return sum(self.graph.n_entries(hop.number) * hop.source.width
