@@ -86,7 +86,9 @@ def divide(path: str, n_parts: int, method: str, objective: str):
         before, began = status("VmRSS"), time.perf_counter()
         chosen = choose_parts(task_of(graph, n_parts, method, objective, ranks=ranks), method, True)
         seconds = time.perf_counter() - began
-        children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+        # Others start processes only to load libraries.
+        children = (resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+                    if method == "kaminpar" else 0)
         grown = int(ranks.sum(np.array([max(status("VmHWM") - before, 0) + children]))[0])
         if ranks.rank:
             return
@@ -198,8 +200,7 @@ def main():
 
 def write(args, measured: list[dict]):
     sections = ["Rows that hops exchange when the loss needs all of them: halo rows, and with "
-                "partial sums where these are fewer. Bytes per entry are small graphs' buffers as "
-                "well; seconds on a machine with other work.",
+                "partial sums where these are fewer. Seconds on a machine with other work.",
                 "Times METIS (cut), geometric means:", against_metis(measured)]
     for name in dict.fromkeys(m["graph"] for m in measured):
         own = [m for m in measured if m["graph"] == name]

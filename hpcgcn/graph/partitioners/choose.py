@@ -47,9 +47,13 @@ def forecast_lines(task: Task, method: str) -> list[tuple[str, str, str, str, fl
         note = ("not installed" if missing else "chosen" if name == chosen
                 else "does not fit" if forecast.n_bytes > task.memory
                 else "needs ranks" if PARTITIONERS[name].on_ranks and task.ranks.size == 1 else "")
-        lines.append((name, gib(forecast.n_bytes), f"{forecast.seconds:.2g}", note,
+        lines.append((name, gib(forecast.n_bytes), _seconds(forecast.seconds), note,
                       forecast.seconds))
     return lines
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.2g}"
 
 
 def choose_parts(task: Task, method: str = "auto", force: bool = False) -> Chosen:
