@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import resource
+import sys
 import time
 
 import numpy as np
@@ -70,7 +71,7 @@ def main():
                      "-" if name in large else f"{100 * share:.1f} %", f"{found['peak_gib']:.1f}"])
         print(*rows[-1], flush=True)
     page = write_results("cover", "Seconds for the covers of a partition",
-                         "python benchmarks/cover.py", [
+                         " ".join(["python benchmarks/cover.py", *sys.argv[1:]]), [
                              f"{args.parts} parts, one process. Random parts take no time and cut "
                              "most edges: many more than METIS's parts of such a graph.",
                              markdown_table(["graph", "million edges", "million cut",
