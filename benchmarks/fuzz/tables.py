@@ -91,10 +91,10 @@ class Table:
                  "a checkpoint through info, evaluation, prediction, export and resumed training; "
                  "files of others through import and then all of that. `used`: it was sound and "
                  "everything succeeded. `refused`: one message of ours. All other columns are "
-                 "faults. The time for which a case waits for a core does not count; in `slowest "
-                 "s` that of the processes which it starts does (Parquet is read in one). DGL is not "
-                 "needed: what is tried are the refusal without it, and the arrays that its loader "
-                 "hands over.")
+                 "faults. The time for which a case waits for a core does not count; in "
+                 "`slowest s` that of the processes which it starts does (Parquet is read in "
+                 "one). DGL is not needed: what is tried are the refusal without it, and the "
+                 "arrays that its loader hands over.")
         data = {"seed": seed, "seconds": seconds, "commits": commits,
                 "kinds": {kind: dict(counter) for kind, counter in self.counts.items()},
                 "faults": [one.plain() for found in self.faults.values() for one in found]}
