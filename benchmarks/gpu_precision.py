@@ -72,7 +72,8 @@ def main() -> int:
                 "mantissa, sums in fp32; bf16 also stores gathered rows in 16 bits. On the "
                 "reference backend: no GPU was used.")
         write_results("gpu-precision", "Accuracy with `--precision tf32` and `bf16`",
-                      "python benchmarks/gpu_precision.py", [text, table], data)
+                      " ".join(["python benchmarks/gpu_precision.py", *sys.argv[1:]]),
+                      [text, table], data)
     return 0
 
 
