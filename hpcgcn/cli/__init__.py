@@ -67,7 +67,10 @@ def main(argv: list[str] | None = None) -> int:
     """Entry point of `hpcgcn` and `python -m hpcgcn`; returns the exit code."""
     from hpcgcn import __version__
     from hpcgcn.logs import show_messages
-    argv = sys.argv[1:] if argv is None else argv
+    if argv is None:                     # the process is this command's alone
+        from hpcgcn.files.tidy import end_on_interrupt
+        end_on_interrupt()
+        argv = sys.argv[1:]
     _print_anything()
     parser = _Parser(prog="hpcgcn", description="Full-graph GCN training over MPI.",
                      allow_abbrev=False)

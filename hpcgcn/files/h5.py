@@ -19,12 +19,27 @@ def atomic_h5(path: str | os.PathLike, replaces: Replaces = NOTHING,
               inputs: Iterable = ()) -> Iterator[h5py.File]:
     """An open, empty HDF5 file that appears as `path` when the block ends, or not at all."""
     with atomic_file(path, replaces, inputs) as temporary, _PatientFile(temporary) as disk:
-        with h5py.File(disk, "w") as file:
-            yield file
-            regions = data_regions(file)
+        try:
+            with h5py.File(disk, "w") as file:
+                yield file
+                regions = data_regions(file)
+        except BaseException:
+            _close_handles(disk)
+            raise
         disk.check()
         append_trailer(disk, regions)
         disk.check()
+
+
+def _close_handles(disk: _PatientFile):
+    """Close what a signal within h5py's own calls has left open.
+
+    Nothing else would before Python ends, when the file is gone to which HDF5 then writes.
+    """
+    name = repr(disk).encode("ascii", "replace")
+    for handle in h5py.h5f.get_obj_ids(h5py.h5f.OBJ_ALL, h5py.h5f.OBJ_FILE):
+        while handle.valid and handle.name == name:
+            h5py.h5i.dec_ref(handle)
 
 
 class _PatientFile(io.RawIOBase):

@@ -9,11 +9,22 @@ import shutil
 import signal
 import threading
 from collections.abc import Iterator
+from typing import Any
 
-_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+# The signals that remove temporary files, and what is done about them otherwise.
+_handlers: dict[int, Any] = {signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
 _PREFIX = ".hpcgcn-"
 _names: set[str] = set()             # temporary files and folders of this process
 _handled: list[int] = []             # signals whose default action waits until they are removed
+
+
+def end_on_interrupt():
+    """From now on Ctrl-C ends this process as SIGTERM does, while there is a temporary file.
+
+    For programs. Elsewhere it raises KeyboardInterrupt, as people expect of a library, although
+    HDF5 may lose that.
+    """
+    _handlers[signal.SIGINT] = signal.default_int_handler
 
 
 def is_temporary(name: str) -> bool:
@@ -62,9 +73,9 @@ def remove_temporaries(folder: str):
 def _remember(name: str):
     _names.add(name)
     if threading.current_thread() is threading.main_thread():
-        for number in _SIGNALS:
+        for number, usual in _handlers.items():
             # A job that answers signals itself, or ignores them, keeps its way.
-            if signal.getsignal(number) is signal.SIG_DFL:
+            if signal.getsignal(number) is usual:
                 signal.signal(number, _remove_all_and_end)
                 _handled.append(number)
 
@@ -73,7 +84,8 @@ def _forget(name: str):
     _names.discard(name)
     if not _names and threading.current_thread() is threading.main_thread():
         while _handled:
-            signal.signal(_handled.pop(), signal.SIG_DFL)
+            number = _handled.pop()
+            signal.signal(number, _handlers[number])
 
 
 def _remove_all_and_end(number: int, _frame):

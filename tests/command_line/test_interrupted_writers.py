@@ -47,6 +47,28 @@ def test_a_signal_leaves_nothing(large, tmp_path, command, number):
     assert os.listdir(tmp_path) == [] and "Traceback" not in said
 
 
+INTERRUPTED = """
+import sys, h5py
+from hpcgcn.files.h5 import atomic_h5
+class Interrupted(h5py.File):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        raise KeyboardInterrupt
+h5py.File = Interrupted
+try:
+    with atomic_h5(sys.argv[1]):
+        pass
+except KeyboardInterrupt as error:
+    kept = error             # and with it, until Python ends, what h5py has opened
+"""
+
+
+def test_a_signal_within_h5py_leaves_nothing_open(tmp_path):
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED, str(tmp_path / "g.h5")],
+                          env=rank_environment(), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and done.stderr == "" and os.listdir(tmp_path) == []
+
+
 @pytest.fixture
 def here(tmp_path):
     write_graph(tmp_path / "g.h5", generate_sbm(60, 6, 4, 3, seed=1))
