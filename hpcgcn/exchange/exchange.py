@@ -90,7 +90,7 @@ class Exchange:
     def _send(self, x, epoch: int):
         compressor, channel, statistics = self.compressor, self.channel, self.statistics
         began = time.perf_counter()
-        before = self.marks.trace.switch(self.marks.pack)
+        before = self.marks.trace.switch(self.marks.pack, began)
         compressor.begin(epoch)
         if self.error is not None:
             self.error.measure(x, epoch, compressor.rate, compressor.layer, compressor.coding)
@@ -117,10 +117,10 @@ class Exchange:
         if not self.channel.in_flight:
             return
         began = time.perf_counter()
-        before = self.marks.trace.switch(self.marks.wait)
+        before = self.marks.trace.switch(self.marks.wait, began)
         self.channel.wait()
         arrived = time.perf_counter()
-        self.marks.trace.switch(self.marks.unpack)
+        self.marks.trace.switch(self.marks.unpack, arrived)
         self.marks.trace.flight(self.marks, self._started_at, began, arrived)
         self.statistics.wait_seconds += arrived - began
         self.statistics.flight_seconds += arrived - self._started_at

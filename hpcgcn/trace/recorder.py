@@ -60,8 +60,8 @@ class NullTrace:
         """The number of a kind of activity."""
         return 0
 
-    def switch(self, activity: int) -> int:
-        """This activity begins now; returns the one that ends."""
+    def switch(self, activity: int, at: float | None = None) -> int:
+        """This activity begins now, or at a time that was just read; returns the one that ends."""
         return 0
 
     def each(self, blocks: Iterable, activity: int, handed: int = -1) -> Iterable:
@@ -116,10 +116,10 @@ class Trace(NullTrace):
             self.activities.append(what)
         return self._numbers[what]
 
-    def switch(self, activity: int) -> int:
+    def switch(self, activity: int, at: float | None = None) -> int:
         before, self.current = self.current, activity
         if self._recording:
-            self.switches.append((self.clock(), activity))
+            self.switches.append((self.clock() if at is None else at, activity))
         return before
 
     def each(self, blocks: Iterable, activity: int, handed: int = -1) -> Iterator:
